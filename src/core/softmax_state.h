@@ -1,0 +1,41 @@
+// The online softmax (Milakov and Gimelshein 2018; Dao et al. 2022, section 3.1): a row's running
+// maximum and the sum of exp2(s - max), in units of log2, and the merge of two partial rows.
+// No finite number stands for -inf: a row that has seen nothing is (-inf, 0).
+#pragma once
+
+#include "core/base.h"
+
+namespace tilewise {
+
+struct SoftmaxState {
+  float max2;  // log2 units
+  float sum;
+};
+
+#if defined(__CUDACC__)
+inline constexpr float kMinusInf = -__builtin_huge_valf();
+#else
+inline constexpr float kMinusInf = -__builtin_inff();
+#endif
+
+// What to subtract before exp2: the maximum, or 0 for a row that has seen nothing, where
+// -inf - (-inf) would be NaN.
+TW_HD constexpr float softmax_shift(float max2) { return max2 == kMinusInf ? 0.0f : max2; }
+
+// The weights that two partial results get when they become one. `a` and `b` are LSE values in
+// natural log; (-inf, -inf) gives weights 0 and stays -inf. exp and log come from the caller, since
+// host and device have different ones.
+struct MergeWeights {
+  float a, b;
+  float lse;
+};
+
+template <class Exp, class Log>
+TW_HD MergeWeights merge_lse(float a, float b, Exp exp, Log log) {
+  const float top = max_of(a, b);
+  if (top == kMinusInf) return {0.0f, 0.0f, kMinusInf};
+  const float ea = exp(a - top), eb = exp(b - top), sum = ea + eb;
+  return {ea / sum, eb / sum, top + log(sum)};
+}
+
+}  // namespace tilewise

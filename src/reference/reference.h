@@ -1,0 +1,30 @@
+// Standard attention in float64, the oracle: builds the whole score matrix, derives its masks by
+// itself from the words of docs/semantics.md, and shares nothing with the kernels but the dropout
+// generator (which has known-answer tests of its own).
+#pragma once
+
+#include <vector>
+
+#include "tilewise/attention.hpp"
+
+namespace tilewise::reference {
+
+// Dense and row-major, shaped as Outputs: o (B, Sq, Hq, Dv) or (total_q, Hq, Dv), lse (B, Hq, Sq)
+// or (Hq, total_q).
+struct ForwardResult {
+  std::vector<double> o, lse;
+};
+
+// Shaped as Q, K, V, bias and sink; dbias and dsink are empty when the problem has none.
+struct BackwardResult {
+  std::vector<double> dq, dk, dv, dbias, dsink;
+};
+
+// The inputs are taken as they are (f16 and bf16 exactly). O(Sq x Sk) memory for each head.
+ForwardResult forward(const Problem& problem, const Inputs& in);
+
+// Recomputes the forward in float64. `d_lse` may be not given.
+BackwardResult backward(const Problem& problem, const Inputs& in, const Tensor& d_o,
+                        const Tensor& d_lse);
+
+}  // namespace tilewise::reference
