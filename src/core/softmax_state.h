@@ -32,8 +32,8 @@ struct MergeWeights {
 
 template <class Exp, class Log>
 TW_HD MergeWeights merge_lse(float a, float b, Exp exp, Log log) {
-  const float top = max_of(a, b);
-  if (top == kMinusInf) return {0.0f, 0.0f, kMinusInf};
+  if (a == kMinusInf && b == kMinusInf) return {0.0f, 0.0f, kMinusInf};
+  const float top = max_of(a, b);  // a NaN on either side reaches the sum
   const float ea = exp(a - top), eb = exp(b - top), sum = ea + eb;
   return {ea / sum, eb / sum, top + log(sum)};
 }

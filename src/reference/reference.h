@@ -27,4 +27,8 @@ ForwardResult forward(const Problem& problem, const Inputs& in);
 BackwardResult backward(const Problem& problem, const Inputs& in, const Tensor& d_o,
                         const Tensor& d_lse);
 
+// The same sums with every term made positive: how large the numbers are that cancel in a gradient.
+BackwardResult backward_magnitude(const Problem& problem, const Inputs& in, const Tensor& d_o,
+                                  const Tensor& d_lse);
+
 }  // namespace tilewise::reference

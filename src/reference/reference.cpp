@@ -1,0 +1,173 @@
+// The oracle, as the definitions read. With P the softmax (sink in the denominator), Z the dropout
+// factors, o the elementwise product and t = tanh(x / c) for a softcap c of the scaled product x:
+//
+//   O = (P o Z) V                        dV = (P o Z)^T dO
+//   G = (dO V^T) o Z                     Delta_i = sum_j P_ij G_ij
+//   dS = P o (G - Delta + dLSE)          dbias = dS        dsink = P_sink (dLSE - Delta)
+//   dX = dS o (1 - t^2)                  dQ = scale dX K   dK = scale dX^T Q
+#include "reference/reference.h"
+
+#include <cmath>
+#include <limits>
+
+#include "reference/heads.h"
+
+namespace tilewise::reference {
+namespace {
+
+using Dense = Matrix<double>;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+struct Softmax {
+  Dense p;                     // (q, kv) probabilities, 0 where hidden
+  Dense cap_slope;             // (q, kv) 1 - tanh^2 of the softcap; empty without one
+  std::vector<double> lse;     // (q)
+  std::vector<double> p_sink;  // (q) what the sink takes
+};
+
+// Scores with everything added; -inf where the key is hidden.
+Dense scores(const Head& head, const Dense& q, const Dense& k, Dense& cap_slope) {
+  Dense s = product(q, transposed(k));
+  const double scale = head.scale(), cap = head.problem.softcap;
+  if (cap > 0) cap_slope = Dense(s.rows, s.cols);
+  for (std::int64_t i = 0; i < s.rows; ++i)
+    for (std::int64_t j = 0; j < s.cols; ++j) {
+      double x = scale * s(i, j);
+      if (cap > 0) {
+        const double t = std::tanh(x / cap);
+        cap_slope(i, j) = 1 - t * t;
+        x = cap * t;
+      }
+      s(i, j) = head.visible(i, j) ? x + head.alibi(i, j) + head.bias(i, j) : -kInf;
+    }
+  return s;
+}
+
+Softmax softmax(const Head& head, const Dense& q, const Dense& k) {
+  Softmax r;
+  r.p = scores(head, q, k, r.cap_slope);
+  r.lse.assign(r.p.rows, -kInf);
+  r.p_sink.assign(r.p.rows, 0.0);
+  const double sink = head.problem.sink ? head.sink() : -kInf;
+  for (std::int64_t i = 0; i < r.p.rows; ++i) {
+    double* s = r.p.row(i);
+    double top = sink;
+    for (std::int64_t j = 0; j < r.p.cols; ++j) top = std::fmax(top, s[j]);
+    double sum = top == -kInf ? 0 : std::exp(sink - top);
+    for (std::int64_t j = 0; j < r.p.cols; ++j) sum += s[j] == -kInf ? 0 : std::exp(s[j] - top);
+    r.lse[i] = top == -kInf ? -kInf : top + std::log(sum);
+    // Dividing by the sum, not subtracting LSE, keeps P exact when |LSE| is large.
+    for (std::int64_t j = 0; j < r.p.cols; ++j)
+      s[j] = s[j] == -kInf ? 0 : std::exp(s[j] - top) / sum;
+    r.p_sink[i] = sink == -kInf ? 0 : std::exp(sink - top) / sum;
+  }
+  return r;
+}
+
+Dense dropped(const Head& head, Dense a) {
+  if (head.problem.dropout_p > 0)
+    for (std::int64_t i = 0; i < a.rows; ++i)
+      for (std::int64_t j = 0; j < a.cols; ++j) a(i, j) *= head.dropout(i, j);
+  return a;
+}
+
+enum class Terms { kSigned, kAbsolute };
+
+struct HeadGradients {
+  Dense dq, dk, dv, ds;
+  double dsink = 0;
+};
+
+HeadGradients head_backward(const Head& head, const Tensor& d_o, const Tensor& d_lse, Terms terms) {
+  const Inputs& in = head.in;
+  Dense q = gather<double>(in.q, head.q, head.head);
+  Dense k = gather<double>(in.k, head.kv, head.kv_head());
+  Dense v = gather<double>(in.v, head.kv, head.kv_head());
+  Dense g_o = gather<double>(d_o, head.q, head.head);
+  const Softmax soft = softmax(head, q, k);
+  double scale = head.scale();
+  if (terms == Terms::kAbsolute) {
+    const auto magnitude = [](double x) { return std::abs(x); };
+    q = mapped(q, magnitude), k = mapped(k, magnitude), v = mapped(v, magnitude);
+    g_o = mapped(g_o, magnitude);
+    scale = std::abs(scale);
+  }
+
+  HeadGradients r;
+  r.dv = product(transposed(dropped(head, soft.p)), g_o, ZeroWeights::kSkip);
+  r.ds = dropped(head, product(g_o, transposed(v)));
+  for (std::int64_t i = 0; i < r.ds.rows; ++i) {
+    double* g = r.ds.row(i);
+    const double* p = soft.p.row(i);
+    double delta = 0;
+    for (std::int64_t j = 0; j < r.ds.cols; ++j) delta += p[j] == 0 ? 0 : p[j] * g[j];
+    double shift = lse_gradient(head, d_lse, i) - delta;
+    if (terms == Terms::kAbsolute) shift = std::abs(lse_gradient(head, d_lse, i)) + delta;
+    for (std::int64_t j = 0; j < r.ds.cols; ++j) g[j] = p[j] == 0 ? 0 : p[j] * (g[j] + shift);
+    if (soft.p_sink[i] != 0) r.dsink += soft.p_sink[i] * shift;
+  }
+  Dense dx = mapped(r.ds, [&](double x) { return x * scale; });
+  if (head.problem.softcap > 0)
+    for (std::size_t at = 0; at < dx.data.size(); ++at) dx.data[at] *= soft.cap_slope.data[at];
+  r.dq = product(dx, k, ZeroWeights::kSkip);
+  r.dk = product(transposed(dx), q, ZeroWeights::kSkip);
+  return r;
+}
+
+BackwardResult all_backward(const Problem& p, const Inputs& in, const Tensor& d_o,
+                            const Tensor& d_lse, Terms terms) {
+  BackwardResult r;
+  r.dq.assign(total_rows_q(p) * p.heads_q * p.head_dim, 0.0);
+  r.dk.assign(total_rows_kv(p) * p.heads_kv * p.head_dim, 0.0);
+  r.dv.assign(total_rows_kv(p) * p.heads_kv * p.head_dim_v, 0.0);
+  r.dbias.assign(bias_elements(p), 0.0);
+  r.dsink.assign(p.sink ? p.heads_q : 0, 0.0);
+  // Heads are computed in parallel and added in order, so that the sums never depend on threads.
+#pragma omp parallel for ordered schedule(static, 1)
+  for (std::int64_t bh = 0; bh < p.batch * p.heads_q; ++bh) {
+    const Head head(p, in, bh / p.heads_q, bh % p.heads_q);
+    const HeadGradients g = head_backward(head, d_o, d_lse, terms);
+#pragma omp ordered
+    {
+      scatter_add(g.dq, head.q, head.head, p.heads_q, r.dq);
+      scatter_add(g.dk, head.kv, head.kv_head(), p.heads_kv, r.dk);
+      scatter_add(g.dv, head.kv, head.kv_head(), p.heads_kv, r.dv);
+      if (p.sink) r.dsink[head.head] += g.dsink;
+      if (p.bias.present)
+        for (std::int64_t i = 0; i < g.ds.rows; ++i)
+          for (std::int64_t j = 0; j < g.ds.cols; ++j) r.dbias[head.bias_index(i, j)] += g.ds(i, j);
+    }
+  }
+  return r;
+}
+
+}  // namespace
+
+ForwardResult forward(const Problem& p, const Inputs& in) {
+  ForwardResult r;
+  r.o.assign(total_rows_q(p) * p.heads_q * p.head_dim_v, 0.0);
+  r.lse.assign(total_rows_q(p) * p.heads_q, -kInf);
+#pragma omp parallel for schedule(static, 1)
+  for (std::int64_t bh = 0; bh < p.batch * p.heads_q; ++bh) {
+    const Head head(p, in, bh / p.heads_q, bh % p.heads_q);
+    const Softmax soft = softmax(head, gather<double>(in.q, head.q, head.head),
+                                 gather<double>(in.k, head.kv, head.kv_head()));
+    const Dense v = gather<double>(in.v, head.kv, head.kv_head());
+    const Dense o = product(dropped(head, soft.p), v, ZeroWeights::kSkip);
+    scatter_add(o, head.q, head.head, p.heads_q, r.o);
+    for (std::int64_t i = 0; i < head.q.used; ++i) r.lse[head.lse_index(i)] = soft.lse[i];
+  }
+  return r;
+}
+
+BackwardResult backward(const Problem& problem, const Inputs& in, const Tensor& d_o,
+                        const Tensor& d_lse) {
+  return all_backward(problem, in, d_o, d_lse, Terms::kSigned);
+}
+
+BackwardResult backward_magnitude(const Problem& problem, const Inputs& in, const Tensor& d_o,
+                                  const Tensor& d_lse) {
+  return all_backward(problem, in, d_o, d_lse, Terms::kAbsolute);
+}
+
+}  // namespace tilewise::reference
