@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 
+#include "tilewise/export.h"
 #include "tilewise/plan.hpp"
 
 namespace tilewise {
@@ -50,9 +51,10 @@ struct Launch {
   void* stream = nullptr;  // CUstream on a GPU; ignored on the CPU
 };
 
-Status forward(const Plan& plan, const Inputs& in, const Outputs& out, const Launch& launch = {});
-Status backward(const Plan& plan, const Inputs& in, const Gradients& grads,
-                const Launch& launch = {});
+TILEWISE_EXPORT Status forward(const Plan& plan, const Inputs& in, const Outputs& out,
+                               const Launch& launch = {});
+TILEWISE_EXPORT Status backward(const Plan& plan, const Inputs& in, const Gradients& grads,
+                                const Launch& launch = {});
 
 // A host workspace of the right size and alignment; launch() hands it to forward or backward.
 class Workspace {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tilewise/export.h"
 #include "tilewise/problem.hpp"
 #include "tilewise/status.hpp"
 
@@ -60,15 +61,16 @@ struct Plan {
 
   // In words: which kernel, which tiles, workspace, FLOPs, predicted traffic, and for every
   // candidate that was passed over, why.
-  std::string describe() const;
+  TILEWISE_EXPORT std::string describe() const;
 };
 
 // Errors: kInvalidArgument for a problem that makes no sense, kUnsupported when no row can run its
 // forward (the message lists each row's reason), kUnavailable for a device that is not there.
-Expected<Plan> make_plan(const Problem& problem, Device device = {}, const Options& options = {});
+TILEWISE_EXPORT Expected<Plan> make_plan(const Problem& problem, Device device = {},
+                                         const Options& options = {});
 
 // The names that Options::kernel and Options::isa accept for `device` on this machine, best first.
-std::vector<std::string> kernel_names(Device device = {});
-std::vector<std::string> isa_names();
+TILEWISE_EXPORT std::vector<std::string> kernel_names(Device device = {});
+TILEWISE_EXPORT std::vector<std::string> isa_names();
 
 }  // namespace tilewise
