@@ -174,6 +174,18 @@ TEST(IoModel, LeastBytesIsALowerBound) {
   EXPECT_EQ(io_model(make_problem(1024, 1024, 64, 64), 1e9).fa2_bytes, 1024.0 * (4 * 256 + 4));
 }
 
+TEST(IoModel, NominalFlopsAreThoseOfThePapers) {
+  Problem p = make_problem(1000, 1000, 64, 64);
+  p.batch = 2;
+  p.heads_q = 3;
+  EXPECT_EQ(nominal_flops(p), 4.0 * 2 * 3 * 1000 * 1000 * 64);
+  EXPECT_EQ(nominal_flops(p, Pass::kBackward), 2.5 * nominal_flops(p));
+  p.mask.causal = true;
+  EXPECT_EQ(nominal_flops(p), 2.0 * 2 * 3 * 1000 * 1000 * 64);
+  p.mask.left = 9;  // ten keys a row, fewer in the first nine
+  EXPECT_EQ(nominal_flops(p), 4.0 * 2 * 3 * (1000 * 10 - 45) * 64);
+}
+
 TEST(IoModel, EmptyProblemsMoveNothing) {
   Problem p = make_problem(0, 0, 64, 64);
   EXPECT_EQ(io_model(p, 1e6).fa2_bytes, 0);

@@ -239,4 +239,17 @@ IoModel io_model(const Problem& problem, double fast_memory_bytes, Pass pass) {
   return io;
 }
 
+double nominal_flops(const Problem& problem, Pass pass) {
+  const Shape s = shape_of(problem);
+  const bool window = problem.mask.left >= 0 || problem.mask.right >= 0;
+  double scores = static_cast<double>(s.mask.seq_q) * static_cast<double>(s.mask.seq_kv);
+  if (window) {
+    scores = count_visits(s.mask, {1, 1}).scores;
+  } else if (problem.mask.causal) {
+    scores /= 2;
+  }
+  const double forward = 2 * static_cast<double>(problem.head_dim + problem.head_dim_v) * scores;
+  return (pass == Pass::kForward ? 1 : 2.5) * s.batch * s.heads_q * forward;
+}
+
 }  // namespace tilewise

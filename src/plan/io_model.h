@@ -27,4 +27,8 @@ struct IoTiles {
 };
 IoTiles io_tiles(const Problem& problem, double fast_memory_bytes, Pass pass = Pass::kForward);
 
+// FLOPs as papers and benchmarks count them: forward 2 (D + Dv) for each score, causal half of
+// them, a window those it leaves; backward 2.5 times the forward.
+double nominal_flops(const Problem& problem, Pass pass = Pass::kForward);
+
 }  // namespace tilewise
