@@ -10,7 +10,7 @@
 #include <cmath>
 #include <limits>
 
-#include "reference/heads.h"
+#include "reference/collect.h"
 
 namespace tilewise::reference {
 namespace {
@@ -73,12 +73,8 @@ Dense dropped(const Head& head, Dense a) {
 
 enum class Terms { kSigned, kAbsolute };
 
-struct HeadGradients {
-  Dense dq, dk, dv, ds;
-  double dsink = 0;
-};
-
-HeadGradients head_backward(const Head& head, const Tensor& d_o, const Tensor& d_lse, Terms terms) {
+HeadGradients<double> head_backward(const Head& head, const Tensor& d_o, const Tensor& d_lse,
+                                    Terms terms) {
   const Inputs& in = head.in;
   Dense q = gather<double>(in.q, head.q, head.head);
   Dense k = gather<double>(in.k, head.kv, head.kv_head());
@@ -93,7 +89,7 @@ HeadGradients head_backward(const Head& head, const Tensor& d_o, const Tensor& d
     scale = std::abs(scale);
   }
 
-  HeadGradients r;
+  HeadGradients<double> r;
   r.dv = product(transposed(dropped(head, soft.p)), g_o, ZeroWeights::kSkip);
   r.ds = dropped(head, product(g_o, transposed(v)));
   for (std::int64_t i = 0; i < r.ds.rows; ++i) {
@@ -114,60 +110,28 @@ HeadGradients head_backward(const Head& head, const Tensor& d_o, const Tensor& d
   return r;
 }
 
-BackwardResult all_backward(const Problem& p, const Inputs& in, const Tensor& d_o,
-                            const Tensor& d_lse, Terms terms) {
-  BackwardResult r;
-  r.dq.assign(total_rows_q(p) * p.heads_q * p.head_dim, 0.0);
-  r.dk.assign(total_rows_kv(p) * p.heads_kv * p.head_dim, 0.0);
-  r.dv.assign(total_rows_kv(p) * p.heads_kv * p.head_dim_v, 0.0);
-  r.dbias.assign(bias_elements(p), 0.0);
-  r.dsink.assign(p.sink ? p.heads_q : 0, 0.0);
-  // Heads are computed in parallel and added in order, so that the sums never depend on threads.
-#pragma omp parallel for ordered schedule(static, 1)
-  for (std::int64_t bh = 0; bh < p.batch * p.heads_q; ++bh) {
-    const Head head(p, in, bh / p.heads_q, bh % p.heads_q);
-    const HeadGradients g = head_backward(head, d_o, d_lse, terms);
-#pragma omp ordered
-    {
-      scatter_add(g.dq, head.q, head.head, p.heads_q, r.dq);
-      scatter_add(g.dk, head.kv, head.kv_head(), p.heads_kv, r.dk);
-      scatter_add(g.dv, head.kv, head.kv_head(), p.heads_kv, r.dv);
-      if (p.sink) r.dsink[head.head] += g.dsink;
-      if (p.bias.present)
-        for (std::int64_t i = 0; i < g.ds.rows; ++i)
-          for (std::int64_t j = 0; j < g.ds.cols; ++j) r.dbias[head.bias_index(i, j)] += g.ds(i, j);
-    }
-  }
-  return r;
-}
-
 }  // namespace
 
 ForwardResult forward(const Problem& p, const Inputs& in) {
-  ForwardResult r;
-  r.o.assign(total_rows_q(p) * p.heads_q * p.head_dim_v, 0.0);
-  r.lse.assign(total_rows_q(p) * p.heads_q, -kInf);
-#pragma omp parallel for schedule(static, 1)
-  for (std::int64_t bh = 0; bh < p.batch * p.heads_q; ++bh) {
-    const Head head(p, in, bh / p.heads_q, bh % p.heads_q);
-    const Softmax soft = softmax(head, gather<double>(in.q, head.q, head.head),
-                                 gather<double>(in.k, head.kv, head.kv_head()));
+  return collect_forward(p, in, [&](const Head& head) {
+    Softmax soft = softmax(head, gather<double>(in.q, head.q, head.head),
+                           gather<double>(in.k, head.kv, head.kv_head()));
     const Dense v = gather<double>(in.v, head.kv, head.kv_head());
-    const Dense o = product(dropped(head, soft.p), v, ZeroWeights::kSkip);
-    scatter_add(o, head.q, head.head, p.heads_q, r.o);
-    for (std::int64_t i = 0; i < head.q.used; ++i) r.lse[head.lse_index(i)] = soft.lse[i];
-  }
-  return r;
+    return HeadOutput<double>{product(dropped(head, std::move(soft.p)), v, ZeroWeights::kSkip),
+                              std::move(soft.lse)};
+  });
 }
 
-BackwardResult backward(const Problem& problem, const Inputs& in, const Tensor& d_o,
+BackwardResult backward(const Problem& p, const Inputs& in, const Tensor& d_o,
                         const Tensor& d_lse) {
-  return all_backward(problem, in, d_o, d_lse, Terms::kSigned);
+  return collect_backward(
+      p, in, [&](const Head& head) { return head_backward(head, d_o, d_lse, Terms::kSigned); });
 }
 
-BackwardResult backward_magnitude(const Problem& problem, const Inputs& in, const Tensor& d_o,
+BackwardResult backward_magnitude(const Problem& p, const Inputs& in, const Tensor& d_o,
                                   const Tensor& d_lse) {
-  return all_backward(problem, in, d_o, d_lse, Terms::kAbsolute);
+  return collect_backward(
+      p, in, [&](const Head& head) { return head_backward(head, d_o, d_lse, Terms::kAbsolute); });
 }
 
 }  // namespace tilewise::reference
