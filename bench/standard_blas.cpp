@@ -22,7 +22,7 @@ namespace tilewise::bench {
 namespace {
 
 struct Settings {
-  std::int64_t seq = 4096;
+  std::vector<std::int64_t> seq = {4096};
   std::int64_t head_dim = 64;
   std::vector<std::int64_t> heads = {1, 8};
   bool full = false;
@@ -32,6 +32,11 @@ struct Settings {
   std::string json;
   std::string against = "blas";
   double require = 0;
+};
+
+// What a table is printed for.
+struct Size {
+  std::int64_t seq, heads;
 };
 
 // Q, K, V and O in float32 and in bfloat16.
@@ -65,10 +70,10 @@ struct Contender {
   }
 };
 
-Problem make_problem(const Settings& s, std::int64_t heads, DType dtype) {
+Problem make_problem(const Settings& s, Size size, DType dtype) {
   Problem p;
-  p.heads_q = p.heads_kv = heads;
-  p.seq_q = p.seq_kv = s.seq;
+  p.heads_q = p.heads_kv = size.heads;
+  p.seq_q = p.seq_kv = size.seq;
   p.head_dim = p.head_dim_v = s.head_dim;
   p.dtype = dtype;
   p.mask.causal = !s.full;
@@ -105,9 +110,9 @@ Contender tilewise_contender(const Settings& s, const Problem& problem, const In
           {}};
 }
 
-std::vector<Contender> make_contenders(const Settings& s, std::int64_t heads, Buffers& b) {
-  const Problem f32 = make_problem(s, heads, DType::kF32);
-  const Problem bf16 = make_problem(s, heads, DType::kBF16);
+std::vector<Contender> make_contenders(const Settings& s, Size size, Buffers& b) {
+  const Problem f32 = make_problem(s, size, DType::kF32);
+  const Problem bf16 = make_problem(s, size, DType::kBF16);
   Inputs in, in16;
   in.q = tensor_of(f32, b.q.data());
   in.k = tensor_of(f32, b.k.data());
@@ -186,15 +191,15 @@ bool meets_requirement(const Settings& s, const std::vector<Contender>& all) {
   return ratio >= s.require && slower <= 0;
 }
 
-bool run(const Settings& s, std::int64_t heads, double ceiling) {
-  Buffers buffers(s.seq * heads * s.head_dim);
-  std::vector<Contender> all = make_contenders(s, heads, buffers);
+bool run(const Settings& s, Size size, double ceiling) {
+  Buffers buffers(size.seq * size.heads * s.head_dim);
+  std::vector<Contender> all = make_contenders(s, size, buffers);
   for (Contender& c : all) c.run();
   for (int round = 0; round < s.repeat; ++round)
     for (Contender& c : all) time_once(c, s);
 
-  fmt::print("\nS {}, D {}, {}, heads {}, threads {}, medians of {}\n", s.seq, s.head_dim,
-             s.full ? "full" : "causal", heads, s.threads, s.repeat);
+  fmt::print("\nS {}, D {}, {}, heads {}, threads {}, medians of {}\n", size.seq, s.head_dim,
+             s.full ? "full" : "causal", size.heads, s.threads, s.repeat);
   fmt::print("  {:<10}{:<12}{:<6}{:>10}{:>10}{:>10}{:>12}{:>12}\n", "impl", "kernel", "dtype", "ms",
              "GFLOP/s", "of sgemm", "MiB extra", "speed-up");
   for (const Contender& c : all) {
@@ -218,7 +223,10 @@ int main(int argc, char** argv) {
       "tilewise forward against standard attention on OpenBLAS, in one process.\n"
       "Example: env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE "
       "bench_standard_blas --heads 1 --require 4 --json bench/results/cpu.jsonl");
-  app.add_option("--seq", s.seq, "Sq = Sk")->check(CLI::Range(1, 65536))->capture_default_str();
+  app.add_option("--seq", s.seq, "Sq = Sk, one run each")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
   app.add_option("--head-dim", s.head_dim, "D = Dv")
       ->check(CLI::Range(1, 512))
       ->capture_default_str();
@@ -252,6 +260,7 @@ int main(int argc, char** argv) {
   const double ceiling = measure_sgemm_flops(s.threads);
   fmt::print("sgemm 2048^3: {:.1f} GFLOP/s\n", ceiling * 1e-9);
   bool fast_enough = true;
-  for (const std::int64_t heads : s.heads) fast_enough &= run(s, heads, ceiling);
+  for (const std::int64_t heads : s.heads)
+    for (const std::int64_t seq : s.seq) fast_enough &= run(s, {seq, heads}, ceiling);
   return fast_enough ? 0 : 1;
 }
