@@ -174,6 +174,19 @@ TEST(IoModel, LeastBytesIsALowerBound) {
   EXPECT_EQ(io_model(make_problem(1024, 1024, 64, 64), 1e9).fa2_bytes, 1024.0 * (4 * 256 + 4));
 }
 
+TEST(IoModel, PackedSequencesCountAsTheirMeanLength) {
+  Problem dense = make_problem(1024, 1024, 64, 64);
+  dense.batch = 4;
+  Problem packed = dense;
+  packed.seq_q = packed.seq_kv = 3000;  // the longest may be
+  packed.varlen = {.cu_seqlens_q = true, .cu_seqlens_kv = true, .total_q = 4096, .total_kv = 4096};
+  for (const Pass pass : {Pass::kForward, Pass::kBackward}) {
+    const IoModel a = io_model(dense, 1e5, pass), b = io_model(packed, 1e5, pass);
+    EXPECT_EQ(a.least_bytes, b.least_bytes);
+    for (const Order order : kOrders) EXPECT_EQ(predicted(a, order), predicted(b, order));
+  }
+}
+
 TEST(IoModel, NominalFlopsAreThoseOfThePapers) {
   Problem p = make_problem(1000, 1000, 64, 64);
   p.batch = 2;
