@@ -1,0 +1,54 @@
+// One (sequence, query head) of a problem: where its rows lie and how its raw products become
+// logits. The constants of the score function are resolved here, once for a head.
+#pragma once
+
+#include "core/mask.h"
+#include "core/philox.h"
+#include "cpu/rows.h"
+
+namespace tilewise::cpu {
+
+// A row of additive bias: `stride` is 0 where the key dimension is broadcast.
+struct BiasRows {
+  std::byte* base = nullptr;
+  DType dtype = DType::kF32;
+  int64_t q_stride = 0, kv_stride = 0;
+  void* row(int64_t i) const { return base + i * q_stride * size_of(dtype); }
+};
+
+// logit2 = log2e * (alibi(softcap(t)) + bias) with t = (q_factor q) . k. Without softcap, ALiBi and
+// bias the log2e is inside q_factor and t is the logit in log2 units as it stands.
+struct Score {
+  BandMask mask;
+  bool plain = true;
+  float q_factor = 1;
+  float softcap = 0;
+  float slope = 0;
+  int64_t off = 0;  // the diagonal, for ALiBi
+  BiasRows bias;
+  float sink2 = 0;  // the sink in log2 units
+  bool sink = false;
+  DropoutRule dropout{};  // threshold 0: off
+  float keep_scale = 1;
+  uint32_t batch = 0, head = 0;
+
+  // d(logit)/d(q . k) beyond softcap is `scale`; gradients are formed with the packed q_factor * Q.
+  float dk_factor() const { return plain ? kLn2 : 1.0f; }
+};
+
+struct Head {
+  Sequence seq;
+  int64_t head = 0;
+  Score score;
+  Rows q, k, v;
+};
+
+Head make_head(const Problem& problem, const Inputs& in, const Sequence& seq, int64_t head);
+
+// The scale in force: 1/sqrt(D) unless the problem names one.
+double scale_of(const Problem& problem);
+
+// The bias tensor's address arithmetic, also used for dbias.
+BiasRows bias_rows(const Tensor& bias, int64_t batch, int64_t head);
+
+}  // namespace tilewise::cpu

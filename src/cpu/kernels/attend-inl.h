@@ -1,0 +1,147 @@
+// The forward's step, shared by every loop order: one query tile meets one key tile.
+//
+//   S = (q_factor Q) K^T                 gemm, depth D
+//   P, m, l, O  <-  softmax_step(S)      row by row
+//   O += drop(P) V                       gemm, depth = keys
+//
+// A query tile is worked on in panels of kPanel rows, so that the scores in flight (kPanel x tile_kv)
+// stay in L1; the columns of a panel are cut to the keys that it sees, so a diagonal tile costs about
+// what is visible of it.
+
+// clang-format off
+#if defined(TILEWISE_CPU_KERNELS_ATTEND_INL_H_) == defined(HWY_TARGET_TOGGLE)  // guard per target
+#ifdef TILEWISE_CPU_KERNELS_ATTEND_INL_H_
+#undef TILEWISE_CPU_KERNELS_ATTEND_INL_H_
+#else
+#define TILEWISE_CPU_KERNELS_ATTEND_INL_H_
+#endif
+// clang-format on
+
+#include "core/schedule.h"
+#include "cpu/kernels/scratch.h"
+#include "cpu/simd/gemm-inl.h"
+#include "cpu/simd/score-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tilewise::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// True if every number of the tile is finite: 0 * x is NaN for inf and NaN.
+HWY_INLINE bool all_finite(Matrix m, int64_t rows, int64_t cols) {
+  const F32Tag d;
+  F32Vec acc = hn::Zero(d);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < padded(cols); c += hn::Lanes(d))
+      acc = hn::MulAdd(hn::Zero(d), hn::Load(d, m.row(r) + c), acc);
+  return hn::AllTrue(d, hn::Eq(acc, hn::Zero(d)));
+}
+
+// K goes through `rows` on its way to K^T.
+HWY_INLINE void load_k_transposed(const Head& head, Span k, Matrix rows, Matrix kt) {
+  pack_rows(head.k, k, 1.0f, rows);
+  transpose(rows, k.size(), head.k.cols, kt);
+}
+
+HWY_INLINE void load_keys(const Head& head, Span k, KeyTile& tile) {
+  load_k_transposed(head, k, tile.v, tile.kt);
+  pack_rows(head.v, k, 1.0f, tile.v);
+  tile.v_finite = all_finite(tile.v, k.size(), head.v.cols);
+}
+
+// Nothing seen yet: O = 0 and (m, l) = (-inf, 0), or the sink's own logit and weight.
+HWY_INLINE void begin_running(const Head& head, int64_t rows, const QueryTile& tile) {
+  zero_rows(tile.o, rows, head.v.cols);
+  const bool sink = head.score.sink && head.score.sink2 != kMinusInf;
+  std::fill(tile.state, tile.state + rows,
+            sink ? SoftmaxState{head.score.sink2, 1.0f} : SoftmaxState{kMinusInf, 0.0f});
+}
+
+HWY_INLINE void begin_queries(const Head& head, Span q, const QueryTile& tile) {
+  pack_rows(head.q, q, head.score.q_factor, tile.q);
+  begin_running(head, q.size(), tile);
+}
+
+// A weight of 0 times inf or NaN is NaN, which would leak a value into rows that don't see it. So
+// where V holds such numbers, a partial tile's rows run one by one over just the keys they see.
+HWY_INLINE void gather_values(const Score& score, const Panel& at, Matrix p, Matrix v, Matrix o,
+                              int64_t dv) {
+  for (int64_t r = 0; r < at.q.size(); ++r) {
+    const Span row = score.mask.row(at.q.begin + r);
+    const int64_t begin = max_of(row.begin, at.k.begin), end = min_of(row.end, at.k.end);
+    if (begin >= end) continue;
+    const Left weights = {p.row(r) + (begin - at.k.begin), p.stride, 1};
+    gemm(weights, right(v.from_row(begin - at.k.begin)), o.from_row(r),
+         {1, padded(dv), end - begin}, Store::kAdd);
+  }
+}
+
+// The columns of key tile `k` that a query of `q` sees, from a multiple of kPad.
+HWY_INLINE Span visible_part(const BandMask& mask, Span q, Span k) {
+  const Span seen = mask.keys_of(q);
+  const int64_t begin = max_of(seen.begin, k.begin);
+  return {k.begin + (begin - k.begin) / kPad * kPad, min_of(seen.end, k.end)};
+}
+
+HWY_INLINE void attend_panel(const Head& head, Panel at, const QueryTile& query, KeyTile key,
+                             const PanelScratch& scratch) {
+  const int64_t d = head.q.cols, dv = head.v.cols, rows = at.q.size();
+  if (at.tile == TileClass::kPartial) {
+    const Span part = visible_part(head.score.mask, at.q, at.k);
+    key.kt = key.kt.from_col(part.begin - at.k.begin);
+    key.v = key.v.from_row(part.begin - at.k.begin);
+    at.k = part;
+  }
+  const int64_t cols = at.k.size();
+  gemm(left(query.q), right(key.kt), scratch.s, {rows, padded(cols), d}, Store::kSet);
+  for (int64_t r = 0; r < rows; ++r) {
+    float* s = scratch.s.row(r);
+    score_row(head.score, at.q.begin + r, at.k, at.tile, s, nullptr);
+    softmax_step(query.state[r], cols, s, query.o.row(r), dv);
+  }
+  if (head.score.dropout.threshold) {
+    dropout_tile(head.score, at.q, at.k, scratch.z);
+    for (int64_t r = 0; r < rows; ++r) multiply_row(scratch.z.row(r), cols, scratch.s.row(r));
+  }
+  if (at.tile == TileClass::kPartial && !key.v_finite)
+    gather_values(head.score, at, scratch.s, key.v, query.o, dv);
+  else
+    gemm(left(scratch.s), right(key.v), query.o, {rows, padded(dv), cols}, Store::kAdd);
+}
+
+// One step of a loop order.
+HWY_INLINE void attend(const Head& head, const Panel& at, const QueryTile& query,
+                       const KeyTile& key, const PanelScratch& scratch) {
+  for (int64_t q0 = at.q.begin; q0 < at.q.end; q0 += kPanel) {
+    const Span q = {q0, min_of(q0 + kPanel, at.q.end)};
+    const TileClass c = at.tile == TileClass::kFull ? at.tile : head.score.mask.classify(q, at.k);
+    if (c != TileClass::kEmpty)
+      attend_panel(head, {q, at.k, c}, query.from_row(q0 - at.q.begin), key, scratch);
+  }
+}
+
+HWY_INLINE float log_sum_exp(SoftmaxState s) {
+  if (s.max2 == kMinusInf && s.sum == 0) return kMinusInf;
+  return static_cast<float>(s.max2 * 0.6931471805599453 + std::log(static_cast<double>(s.sum)));
+}
+
+// What rows past seqused get: nothing seen.
+HWY_INLINE void finish_unused(const Head& head, const Rows& o, const StatRows* lse) {
+  for (int64_t i = head.seq.q_used; i < head.seq.q_slot; ++i) {
+    std::memset(o.row(i), 0, o.cols * size_of(o.dtype));
+    if (lse) lse->at(i) = kMinusInf;
+  }
+}
+
+// O = O / l and LSE = m + log l, in the caller's tensors; rows that saw nothing give 0 and -inf.
+HWY_INLINE void finish_queries(Span q, const QueryTile& tile, const Rows& o, const StatRows* lse) {
+  for (int64_t i = q.begin; i < q.end; ++i) {
+    const SoftmaxState state = tile.state[i - q.begin];
+    unpack(tile.o.row(i - q.begin), state.sum == 0 ? 0.0f : 1.0f / state.sum, o, i);
+    if (lse) lse->at(i) = log_sum_exp(state);
+  }
+}
+
+}  // namespace tilewise::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per target

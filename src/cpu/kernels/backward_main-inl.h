@@ -1,0 +1,164 @@
+// What the tiled and the standard backward share: the workspace, the pass before the main loop, and
+// the three products that follow dS.
+
+// clang-format off
+#if defined(TILEWISE_CPU_KERNELS_BACKWARD_MAIN_INL_H_) == defined(HWY_TARGET_TOGGLE)  // per target
+#ifdef TILEWISE_CPU_KERNELS_BACKWARD_MAIN_INL_H_
+#undef TILEWISE_CPU_KERNELS_BACKWARD_MAIN_INL_H_
+#else
+#define TILEWISE_CPU_KERNELS_BACKWARD_MAIN_INL_H_
+#endif
+// clang-format on
+
+#include <thread>
+#include <vector>
+
+#include "cpu/kernels/backward_prepare-inl.h"
+#include "cpu/kernels/work.h"
+#include "cpu/parallel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tilewise::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The workspace as the plan laid it out: the shared part, then one part a thread.
+struct BackwardMemory {
+  explicit BackwardMemory(const BackwardJob& j) : job(j) {
+    Arena arena(job.workspace);
+    shared = carve_shared(arena, job.problem, job.pass);
+    threads = static_cast<std::byte*>(job.workspace) + arena.bytes();
+    thread_bytes = backward_thread_bytes(job.problem, job.pass);
+  }
+  BackwardTiles tiles(int thread) const {
+    Arena arena(threads + thread * thread_bytes);
+    return carve_backward(arena, job.problem, job.pass);
+  }
+  PrepareTiles prepare_tiles(int thread) const {
+    Arena arena(threads + thread * thread_bytes);
+    return carve_prepare(arena, job.problem, job.pass);
+  }
+
+  // The baseline's matrices lie behind all threads' tiles.
+  StandardMatrices standard_matrices(int thread) const {
+    Arena arena(threads + job.pass.threads * thread_bytes +
+                thread * standard_matrix_bytes(job.problem));
+    return carve_standard(arena, job.problem);
+  }
+
+  const BackwardJob& job;
+  SharedBackward shared;
+  std::byte* threads;
+  int64_t thread_bytes;
+};
+
+inline void zero_output_rows(const Rows& rows, Span span) {
+  for (int64_t i = span.begin; i < span.end; ++i)
+    std::memset(rows.row(i), 0, rows.cols * size_of(rows.dtype));
+}
+
+// Statistics, delta, dsink; dQ's accumulators zeroed; dQ written for rows that will see no key.
+inline void prepare(const BackwardJob& job, const std::vector<Sequence>& seqs,
+                    const WorkList& queries, const BackwardMemory& memory) {
+  const Problem& problem = job.problem;
+  parallel_for(queries.size(), job.pass.threads, [&](int64_t i, int thread) {
+    const WorkItem item = queries[i];
+    const Sequence& seq = seqs[item.sequence];
+    const Head head = make_head(problem, job.in, seq, item.head);
+    const int64_t place = (queries.first_tile(item.sequence) + item.tile) * problem.heads_q +
+                          item.head;
+    memory.shared.turn[place].store(0, std::memory_order_relaxed);
+    const int64_t q0 = item.tile * job.pass.tile_q, q1 = q0 + job.pass.tile_q;
+    const Span slot = {q0, min_of(q1, seq.q_slot)}, used = {q0, min_of(q1, seq.q_used)};
+    const int64_t row = stat_index(problem, seq, item.head) + q0;
+    zero_rows(memory.shared.dq.from_row(row), slot.size(), problem.head_dim);
+    const bool sees = !head.score.mask.keys_of(used).empty();
+    zero_output_rows(head_rows(problem, job.grads.dq, seq, Side::kQuery, item.head),
+                     {sees ? max_of(used.end, q0) : q0, slot.end});
+    double dsink = 0;
+    if (!used.empty()) {
+      const StatRows d_lse = stat_rows(problem, job.grads.d_lse, seq, item.head);
+      const PrepareHead in = {head_rows(problem, job.grads.o, seq, Side::kQuery, item.head),
+                              head_rows(problem, job.grads.d_o, seq, Side::kQuery, item.head),
+                              stat_rows(problem, job.grads.lse, seq, item.head),
+                              job.grads.d_lse.given() ? &d_lse : nullptr};
+      PrepareTiles tiles = memory.prepare_tiles(thread);
+      dsink = prepare_rows(head, in, used, job.pass.tile_kv, tiles, memory.shared.stats + row);
+    }
+    if (problem.sink) memory.shared.dsink[place] = dsink;
+  });
+  if (!job.grads.dsink.given()) return;
+  float* dsink = static_cast<float*>(job.grads.dsink.data);
+  const int64_t tiles = queries.size() / max_of<int64_t>(problem.heads_q, 1);
+  for (int64_t h = 0; h < problem.heads_q; ++h) {
+    double sum = 0;
+    for (int64_t tile = 0; tile < tiles; ++tile)
+      sum += memory.shared.dsink[tile * problem.heads_q + h];
+    dsink[h * job.grads.dsink.strides[0]] = static_cast<float>(sum);
+  }
+}
+
+// Calls add(r, keys) for each row of a partial tile with the keys it sees, counted from at.k.begin.
+template <class Add>
+HWY_INLINE void for_rows_seen(const Score& score, const Panel& at, Add&& add) {
+  for (int64_t r = 0; r < at.q.size(); ++r) {
+    const Span row = score.mask.row(at.q.begin + r);
+    const Span seen = {max_of(row.begin, at.k.begin) - at.k.begin,
+                       min_of(row.end, at.k.end) - at.k.begin};
+    if (!seen.empty()) add(r, seen);
+  }
+}
+
+// dV += drop(P)^T dO and dK += dS^T Q. Rows whose dO or Q is not finite go alone, over just the keys
+// they see: 0 * NaN would reach the others.
+HWY_INLINE void add_kv_grads(const Head& head, const Panel& at, const BackwardTiles& t) {
+  const int64_t rows = at.q.size(), cols = at.k.size(), d = head.q.cols, dv = head.v.cols;
+  if (at.tile == TileClass::kPartial &&
+      !(all_finite(t.q, rows, d) && all_finite(t.d_o, rows, dv))) {
+    for_rows_seen(head.score, at, [&](int64_t r, Span seen) {
+      const Left p = {t.p.row(r) + seen.begin, 1, 0}, ds = {t.ds.row(r) + seen.begin, 1, 0};
+      gemm(p, right(t.d_o.from_row(r)), t.dv.from_row(seen.begin), {seen.size(), padded(dv), 1},
+           Store::kAdd);
+      gemm(ds, right(t.q.from_row(r)), t.dk.from_row(seen.begin), {seen.size(), padded(d), 1},
+           Store::kAdd);
+    });
+    return;
+  }
+  gemm(left_transposed(t.p), right(t.d_o), t.dv, {cols, padded(dv), rows}, Store::kAdd);
+  gemm(left_transposed(t.ds), right(t.q), t.dk, {cols, padded(d), rows}, Store::kAdd);
+}
+
+// dQ += dS K, likewise.
+HWY_INLINE void add_dq(const Head& head, const Panel& at, const BackwardTiles& t, bool k_finite,
+                       Matrix dq) {
+  const int64_t d = head.q.cols;
+  if (at.tile == TileClass::kPartial && !k_finite) {
+    for_rows_seen(head.score, at, [&](int64_t r, Span seen) {
+      gemm({t.ds.row(r) + seen.begin, 0, 1}, right(t.k.from_row(seen.begin)), dq.from_row(r),
+           {1, padded(d), seen.size()}, Store::kAdd);
+    });
+    return;
+  }
+  gemm(left(t.ds), right(t.k), dq, {at.q.size(), padded(d), at.k.size()}, Store::kAdd);
+}
+
+// dK and dV of rows `slot` of the kv head; those past seqused gathered nothing and are 0.
+inline void store_dkv(const BackwardJob& job, const Head& head, Span slot, Matrix dk, Matrix dv) {
+  const int64_t kv_head = head.head / (job.problem.heads_q / job.problem.heads_kv);
+  const Rows dk_out = head_rows(job.problem, job.grads.dk, head.seq, Side::kKey, kv_head);
+  const Rows dv_out = head_rows(job.problem, job.grads.dv, head.seq, Side::kKey, kv_head);
+  for (int64_t j = slot.begin; j < slot.end; ++j) {
+    unpack(dk.row(j - slot.begin), head.score.dk_factor(), dk_out, j);
+    unpack(dv.row(j - slot.begin), 1.0f, dv_out, j);
+  }
+}
+
+// Spins briefly, then lets others run: the thread whose turn it is may be waiting for this core.
+inline void wait_for_turn(const std::atomic<int32_t>& turn, int64_t mine) {
+  for (int spins = 0; turn.load(std::memory_order_acquire) != mine; ++spins)
+    if (spins > 200) std::this_thread::yield();
+}
+
+}  // namespace tilewise::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per target

@@ -1,0 +1,109 @@
+// What the backward keeps: shared by all threads, the row statistics, the f32 dQ and whose turn it is
+// to add to it; for each thread, the tiles it works on.
+#pragma once
+
+#include <atomic>
+
+#include "cpu/kernels/scratch.h"
+#include "cpu/rows.h"
+
+namespace tilewise::cpu {
+
+// P = exp2(s2 - max2 - log2_sum): the LSE in log2 units as a leading and a small part, since one f32
+// would lose the probabilities' digits when the LSE is large. A row that saw nothing has max2 = +inf,
+// so that P = 0.
+struct RowStats {
+  float max2, log2_sum;
+  float delta;  // rowsum(dO * O) - dLSE, so that dS = P * (dP - delta)
+};
+
+// Query tiles are numbered through all sequences; these are kept for each (query tile, query head).
+struct SharedBackward {
+  RowStats* stats;               // stat_count
+  Matrix dq;                     // stat_count x D
+  std::atomic<int32_t>* turn;    // key tiles that have been added to dQ so far
+  double* dsink;                 // this tile's part of the sink's gradient
+};
+
+struct BackwardTiles {
+  Matrix kt, k, vt;     // D x keys, keys x D, Dv x keys
+  Matrix dk, dv;        // keys x D, keys x Dv
+  Matrix q, d_o;        // rows x D, rows x Dv
+  Matrix p, ds;         // rows x keys
+  Matrix z, cap_slope;  // rows x keys: dropout factors, softcap's derivative
+};
+
+// For D = LSE: rows of O and dO, and what recomputing a row's statistics takes.
+struct PrepareTiles {
+  Matrix o, d_o;
+  QueryTile query;
+  KeyTile key;
+  PanelScratch panel;
+};
+
+inline int64_t q_tile_bound(const Problem& p, int64_t tile_q) {
+  return p.varlen.cu_seqlens_q ? p.varlen.total_q / tile_q + p.batch
+                               : p.batch * ceil_div(p.seq_q, tile_q);
+}
+
+inline SharedBackward carve_shared(Arena& arena, const Problem& p, const PassPlan& pass) {
+  const int64_t rows = stat_count(p), tiles = q_tile_bound(p, pass.tile_q) * p.heads_q;
+  return {arena.take<RowStats>(rows), arena.matrix(rows, p.head_dim),
+          arena.take<std::atomic<int32_t>>(tiles), arena.take<double>(p.sink ? tiles : 0)};
+}
+
+inline BackwardTiles carve_backward(Arena& arena, const Problem& p, const PassPlan& pass) {
+  const int64_t rows = pass.tile_q, keys = pass.tile_kv, d = p.head_dim, dv = p.head_dim_v;
+  BackwardTiles t;
+  t.kt = arena.matrix(padded(d), keys);
+  t.k = arena.matrix(keys, d);
+  t.vt = arena.matrix(padded(dv), keys);
+  t.dk = arena.matrix(keys, d);
+  t.dv = arena.matrix(keys, dv);
+  t.q = arena.matrix(rows, d);
+  t.d_o = arena.matrix(rows, dv);
+  t.p = arena.matrix(rows, keys);
+  t.ds = arena.matrix(rows, keys);
+  t.z = arena.matrix(p.dropout_p > 0 ? rows : 0, keys);
+  t.cap_slope = arena.matrix(p.softcap != 0 ? rows : 0, keys);
+  return t;
+}
+
+inline PrepareTiles carve_prepare(Arena& arena, const Problem& p, const PassPlan& pass) {
+  return {arena.matrix(pass.tile_q, p.head_dim_v), arena.matrix(pass.tile_q, p.head_dim_v),
+          carve_query(arena, p, pass.tile_q), carve_key(arena, p, pass.tile_kv),
+          carve_panel(arena, p, pass.tile_kv)};
+}
+
+// What standard attention writes down for one head.
+struct StandardMatrices {
+  Matrix p, ds;   // Sq x Sk
+  Matrix dk, dv;  // Sk x D, Sk x Dv
+};
+
+inline StandardMatrices carve_standard(Arena& arena, const Problem& p) {
+  return {arena.matrix(p.seq_q, p.seq_kv), arena.matrix(p.seq_q, p.seq_kv),
+          arena.matrix(p.seq_kv, p.head_dim), arena.matrix(p.seq_kv, p.head_dim_v)};
+}
+
+inline int64_t standard_matrix_bytes(const Problem& p) {
+  Arena arena;
+  carve_standard(arena, p);
+  return arena.bytes();
+}
+
+// One thread's part, large enough for either use.
+inline int64_t backward_thread_bytes(const Problem& p, const PassPlan& pass) {
+  Arena tiles, prepare;
+  carve_backward(tiles, p, pass);
+  carve_prepare(prepare, p, pass);
+  return max_of(tiles.bytes(), prepare.bytes());
+}
+
+inline int64_t backward_shared_bytes(const Problem& p, const PassPlan& pass) {
+  Arena arena;
+  carve_shared(arena, p, pass);
+  return arena.bytes();
+}
+
+}  // namespace tilewise::cpu

@@ -1,0 +1,36 @@
+// Workspace sizes: each kernel's carve functions run over an empty Arena.
+#include "cpu/kernels/backward_scratch.h"
+#include "cpu/kernels/table.h"
+
+namespace tilewise::cpu {
+
+std::int64_t forward_fa2_bytes(const Problem& problem, const PassPlan& pass) {
+  Arena arena;
+  carve_forward(arena, problem, pass);
+  return arena.bytes();
+}
+
+std::int64_t forward_fa1_bytes(const Problem& problem, const PassPlan& pass) {
+  Arena arena;
+  carve_forward(arena, problem, pass);
+  carve_running(arena, problem);
+  return arena.bytes();
+}
+
+std::int64_t forward_standard_bytes(const Problem& problem, const PassPlan& pass) {
+  Arena arena;
+  carve_forward(arena, problem, pass);
+  carve_scores(arena, problem);
+  return arena.bytes();
+}
+
+std::int64_t backward_tiled_bytes(const Problem& problem, const PassPlan& pass) {
+  return backward_shared_bytes(problem, pass) +
+         pass.threads * backward_thread_bytes(problem, pass);
+}
+
+std::int64_t backward_standard_bytes(const Problem& problem, const PassPlan& pass) {
+  return backward_tiled_bytes(problem, pass) + pass.threads * standard_matrix_bytes(problem);
+}
+
+}  // namespace tilewise::cpu

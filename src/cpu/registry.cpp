@@ -1,0 +1,77 @@
+// The tiers and the kernel rows, and the one environment variable that caps the tier.
+#include "cpu/registry.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "cpu/kernels/table.h"
+#include "hwy/highway.h"
+#include "hwy/targets.h"
+
+namespace tilewise::cpu {
+namespace {
+
+template <std::int64_t kTarget>
+Tier make_tier(const char* name) {
+  return {name,
+          kTarget,
+          {forward_fa2<kTarget>, forward_fa1<kTarget>, forward_standard<kTarget>,
+           forward_reference, backward_tiled<kTarget>, backward_standard<kTarget>,
+           backward_reference}};
+}
+
+template <std::int64_t (*kBytes)(const Problem&, const PassPlan&)>
+std::int64_t for_all_threads(const Problem& problem, const PassPlan& pass) {
+  return pass.threads * kBytes(problem, pass);
+}
+
+std::int64_t nothing(const Problem&, const PassPlan&) { return 0; }
+
+}  // namespace
+
+const std::vector<Tier>& all_tiers() {
+  static const std::vector<Tier> tiers = {
+#if HWY_ARCH_X86
+      make_tier<HWY_AVX3>("avx512"),
+      make_tier<HWY_AVX2>("avx2"),
+#endif
+      make_tier<HWY_BASELINE_SCALAR>("scalar"),
+  };
+  return tiers;
+}
+
+const std::vector<Tier>& usable_tiers() {
+  static const std::vector<Tier> usable = [] {
+    const char* cap = std::getenv("TILEWISE_CPU_ISA");
+    bool below_cap = true;
+    for (const Tier& t : all_tiers())
+      if (cap && std::strcmp(cap, t.name) == 0) below_cap = false;  // a name we know: start there
+    std::vector<Tier> out;
+    for (const Tier& t : all_tiers()) {
+      if (cap && std::strcmp(cap, t.name) == 0) below_cap = true;
+      const bool baseline = t.target == HWY_BASELINE_SCALAR;
+      if (baseline || (below_cap && (hwy::SupportedTargets() & t.target))) out.push_back(t);
+    }
+    return out;
+  }();
+  return usable;
+}
+
+const std::vector<KernelRow>& kernel_table() {
+  static const std::vector<KernelRow> rows = {
+      {"fa2", "queries outside, keys inside; O written once", nullptr, &TierKernels::forward_fa2,
+       &TierKernels::backward_tiled, for_all_threads<forward_fa2_bytes>, backward_tiled_bytes},
+      {"fa1", "keys outside, queries inside, as in the first paper",
+       "reads and writes the running O once for every key tile", &TierKernels::forward_fa1,
+       &TierKernels::backward_tiled, for_all_threads<forward_fa1_bytes>, backward_tiled_bytes},
+      {"standard", "the whole score matrix in memory, the papers' baseline",
+       "needs memory that grows with Sq * Sk", &TierKernels::forward_standard,
+       &TierKernels::backward_standard, for_all_threads<forward_standard_bytes>,
+       backward_standard_bytes},
+      {"reference", "float64, the oracle of the tests", "is for checking, not for speed",
+       &TierKernels::forward_reference, &TierKernels::backward_reference, nothing, nothing},
+  };
+  return rows;
+}
+
+}  // namespace tilewise::cpu

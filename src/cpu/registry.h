@@ -1,0 +1,47 @@
+// The CPU's tables: the SIMD tiers this machine can run and the kernels that exist. The plan, the
+// tests, the benchmarks and the README's support table read them; a new tier or kernel is a new row.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cpu/job.h"
+#include "tilewise/plan.hpp"
+
+namespace tilewise::cpu {
+
+struct TierKernels {
+  ForwardFn forward_fa2, forward_fa1, forward_standard, forward_reference;
+  BackwardFn backward_tiled, backward_standard, backward_reference;
+};
+
+struct Tier {
+  const char* name;  // as Options::isa and TILEWISE_CPU_ISA spell it
+  std::int64_t target;  // Highway's bit
+  TierKernels kernels;
+};
+
+// Compiled in, supported by this processor and operating system, and not above TILEWISE_CPU_ISA;
+// best first, never empty.
+const std::vector<Tier>& usable_tiers();
+
+// Every tier compiled in, best first.
+const std::vector<Tier>& all_tiers();
+
+struct KernelRow {
+  const char* name;
+  const char* summary;
+  // Why "auto" passes the row over; null for the one it takes.
+  const char* not_automatic;
+  ForwardFn TierKernels::*forward;
+  BackwardFn TierKernels::*backward;
+  // Workspace bytes of all threads.
+  std::int64_t (*forward_bytes)(const Problem&, const PassPlan&);
+  std::int64_t (*backward_bytes)(const Problem&, const PassPlan&);
+};
+
+// Best first.
+const std::vector<KernelRow>& kernel_table();
+
+}  // namespace tilewise::cpu

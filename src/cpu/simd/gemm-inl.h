@@ -1,0 +1,85 @@
+// The one matrix product of the CPU backend: C = A B or C += A B, f32, for tiles that sit in L1/L2.
+//
+// A block of kRows x kVecs vectors of C stays in registers while the depth streams past: each step
+// loads kVecs vectors of a row of B and broadcasts kRows numbers of A. A is addressed by two strides,
+// so the transposed products of the backward (dV = P^T dO, dK = dS^T Q) are the same code.
+// AVX-512: 8 x 3 = 24 of 32 registers, 11 loads for 24 FMAs, so the two FMA ports decide. Machines
+// with 16 registers: 4 x 3 = 12, 7 loads for 12 FMAs.
+//
+// Every element of C is one chain of FMAs in ascending depth, whatever the blocking: results don't
+// depend on where a row falls.
+
+// clang-format off
+#if defined(TILEWISE_CPU_SIMD_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)  // include guard per target
+#ifdef TILEWISE_CPU_SIMD_GEMM_INL_H_
+#undef TILEWISE_CPU_SIMD_GEMM_INL_H_
+#else
+#define TILEWISE_CPU_SIMD_GEMM_INL_H_
+#endif
+// clang-format on
+
+#include <cstdint>
+
+#include "cpu/simd/matrix.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tilewise::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+inline constexpr int kGemmRows = HWY_MAX_BYTES >= 64 ? 8 : 4;
+inline constexpr int kGemmVecs = 3;
+
+template <int kRows, int kVecs>
+HWY_INLINE void gemm_block(Left a, Right b, Matrix c, int64_t depth, Store store) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const int64_t lanes = hn::Lanes(d);
+  V acc[kRows][kVecs];
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::Zero(d);
+  for (int64_t k = 0; k < depth; ++k) {
+    V row[kVecs];
+    for (int v = 0; v < kVecs; ++v) row[v] = hn::Load(d, b.data + k * b.stride + v * lanes);
+    for (int r = 0; r < kRows; ++r) {
+      const V x = hn::Set(d, a.data[r * a.row_stride + k * a.depth_stride]);
+      for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kVecs; ++v) {
+      float* out = c.row(r) + v * lanes;
+      hn::Store(store == Store::kAdd ? hn::Add(hn::Load(d, out), acc[r][v]) : acc[r][v], d, out);
+    }
+}
+
+// All rows of one column block; the rows that are left over run in halves.
+template <int kRows, int kVecs>
+HWY_INLINE void gemm_rows(Left a, Right b, Matrix c, Extent e, Store store) {
+  int64_t r = 0;
+  for (; r + kRows <= e.rows; r += kRows)
+    gemm_block<kRows, kVecs>(a.from_row(r), b, c.from_row(r), e.depth, store);
+  if constexpr (kRows > 1) {
+    if (r < e.rows)
+      gemm_rows<kRows / 2, kVecs>(a.from_row(r), b, c.from_row(r), {e.rows - r, e.cols, e.depth},
+                                  store);
+  }
+}
+
+// B and C start on vector boundaries and e.cols is a multiple of kPad, so there are no column tails.
+HWY_INLINE void gemm(Left a, Right b, Matrix c, Extent e, Store store) {
+  const int64_t lanes = hn::Lanes(hn::ScalableTag<float>());
+  int64_t col = 0;
+  for (; col + kGemmVecs * lanes <= e.cols; col += kGemmVecs * lanes)
+    gemm_rows<kGemmRows, kGemmVecs>(a, b.from_col(col), c.from_col(col), e, store);
+  if (col + 2 * lanes <= e.cols) {
+    gemm_rows<kGemmRows, 2>(a, b.from_col(col), c.from_col(col), e, store);
+    col += 2 * lanes;
+  }
+  if (col < e.cols) gemm_rows<kGemmRows, 1>(a, b.from_col(col), c.from_col(col), e, store);
+}
+
+}  // namespace tilewise::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per target

@@ -1,0 +1,72 @@
+// Views of f32 tiles in scratch memory, and the padding that lets kernels run without column tails.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/base.h"
+
+namespace tilewise::cpu {
+
+// Floats to which every tile's rows are padded: one 64-byte line, a whole number of vectors of any
+// tier.
+inline constexpr int64_t kPad = 16;
+
+constexpr int64_t padded(int64_t n) { return round_up(n, kPad); }
+
+struct Matrix {
+  float* data = nullptr;
+  int64_t stride = 0;
+  float* row(int64_t r) const { return data + r * stride; }
+  Matrix from_row(int64_t r) const { return {row(r), stride}; }
+  Matrix from_col(int64_t c) const { return {data + c, stride}; }
+};
+
+// The left operand of a product, read one number at a time: (row, k) at row * row_stride + k *
+// depth_stride.
+struct Left {
+  const float* data;
+  int64_t row_stride, depth_stride;
+  Left from_row(int64_t r) const { return {data + r * row_stride, row_stride, depth_stride}; }
+};
+
+// The right operand, read in whole vectors: (k, col) at k * stride + col.
+struct Right {
+  const float* data;
+  int64_t stride;
+  Right from_col(int64_t c) const { return {data + c, stride}; }
+};
+
+inline Left left(Matrix m) { return {m.data, m.stride, 1}; }
+inline Left left_transposed(Matrix m) { return {m.data, 1, m.stride}; }
+inline Right right(Matrix m) { return {m.data, m.stride}; }
+
+struct Extent {
+  int64_t rows, cols, depth;
+};
+
+enum class Store { kSet, kAdd };
+
+// Hands out 64-byte aligned pieces of a workspace. Over a null base it only counts, so that a
+// workspace's size and its layout are one piece of code.
+class Arena {
+ public:
+  explicit Arena(void* base = nullptr) : base_(static_cast<std::byte*>(base)) {}
+
+  template <class T>
+  T* take(int64_t count) {
+    T* p = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    used_ += round_up(count * static_cast<int64_t>(sizeof(T)), int64_t{64});
+    return p;
+  }
+  Matrix matrix(int64_t rows, int64_t cols) {
+    return {take<float>(rows * padded(cols)), padded(cols)};
+  }
+  int64_t bytes() const { return used_; }
+
+ private:
+  std::byte* base_;
+  int64_t used_ = 0;
+};
+
+}  // namespace tilewise::cpu

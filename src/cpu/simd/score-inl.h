@@ -1,0 +1,158 @@
+// From raw products to probabilities, a row at a time: score function, mask, online softmax, dropout.
+// Logits are in log2 units, so that the exponential is a bare exp2.
+
+// clang-format off
+#if defined(TILEWISE_CPU_SIMD_SCORE_INL_H_) == defined(HWY_TARGET_TOGGLE)  // include guard per target
+#ifdef TILEWISE_CPU_SIMD_SCORE_INL_H_
+#undef TILEWISE_CPU_SIMD_SCORE_INL_H_
+#else
+#define TILEWISE_CPU_SIMD_SCORE_INL_H_
+#endif
+// clang-format on
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/softmax_state.h"
+#include "cpu/head.h"
+#include "cpu/simd/exp2-inl.h"
+#include "cpu/simd/pack-inl.h"
+#include "hwy/contrib/math/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tilewise::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// s = c tanh(s / c); `slope`, if given, receives ds'/ds = 1 - tanh^2.
+HWY_INLINE void softcap_row(float cap, int64_t cols, float* s, float* slope) {
+  const F32Tag d;
+  const F32Vec c = hn::Set(d, cap), inverse = hn::Set(d, 1.0f / cap), one = hn::Set(d, 1.0f);
+  for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) {
+    const F32Vec t = hn::Tanh(d, hn::Mul(hn::Load(d, s + j), inverse));
+    hn::Store(hn::Mul(c, t), d, s + j);
+    if (slope) hn::Store(hn::NegMulAdd(t, t, one), d, slope + j);
+  }
+}
+
+// s -= slope * |distance - j|, distance = i + off - first key.
+HWY_INLINE void alibi_row(float slope, float distance, int64_t cols, float* s) {
+  const F32Tag d;
+  const F32Vec m = hn::Set(d, slope);
+  for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) {
+    const F32Vec gap = hn::Sub(hn::Set(d, distance), hn::Iota(d, static_cast<float>(j)));
+    hn::Store(hn::NegMulAdd(m, hn::Abs(gap), hn::Load(d, s + j)), d, s + j);
+  }
+}
+
+template <DType kType>
+HWY_INLINE void bias_row(const void* bias, int64_t kv_stride, int64_t cols, float* s) {
+  const F32Tag d;
+  const int64_t lanes = hn::Lanes(d);
+  int64_t j = 0;
+  if (kv_stride == 0) {
+    const F32Vec b = hn::Set(d, load_f32_scalar<kType>(bias, 0));
+    for (; j < padded(cols); j += lanes) hn::Store(hn::Add(hn::Load(d, s + j), b), d, s + j);
+    return;
+  }
+  for (; j + lanes <= cols; j += lanes)
+    hn::Store(hn::Add(hn::Load(d, s + j), load_f32<kType>(bias, j)), d, s + j);
+  for (; j < cols; ++j) s[j] += load_f32_scalar<kType>(bias, j);
+}
+
+HWY_INLINE void scale_row(float factor, int64_t cols, float* s) {
+  const F32Tag d;
+  const F32Vec f = hn::Set(d, factor);
+  for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d))
+    hn::Store(hn::Mul(hn::Load(d, s + j), f), d, s + j);
+}
+
+// Turns t[0 ... k.size()) of query q and keys k into logits; -inf where q doesn't see the key and in
+// the padding. A full tile runs no mask code. `cap_slope` as in softcap_row.
+HWY_INLINE void score_row(const Score& score, int64_t q, Span k, TileClass c, float* s,
+                          float* cap_slope) {
+  const int64_t cols = k.size();
+  if (!score.plain) {
+    if (score.softcap != 0) softcap_row(score.softcap, cols, s, cap_slope);
+    if (score.slope != 0)
+      alibi_row(score.slope, static_cast<float>(q + score.off - k.begin), cols, s);
+    if (score.bias.base)
+      with_dtype(score.bias.dtype, [&](auto type) {
+        const int64_t first = k.begin * score.bias.kv_stride * size_of(score.bias.dtype);
+        bias_row<decltype(type)::value>(static_cast<std::byte*>(score.bias.row(q)) + first,
+                                        score.bias.kv_stride, cols, s);
+      });
+    scale_row(kLog2e, cols, s);
+  }
+  Span seen = {0, cols};
+  if (c == TileClass::kPartial) {
+    const Span row = score.mask.row(q);
+    seen.begin = std::clamp<int64_t>(row.begin - k.begin, 0, cols);
+    seen.end = std::clamp<int64_t>(row.end - k.begin, seen.begin, cols);
+  }
+  std::fill(s, s + seen.begin, kMinusInf);
+  std::fill(s + seen.end, s + padded(cols), kMinusInf);
+}
+
+HWY_INLINE float max_of_row(const float* s, int64_t cols) {
+  const F32Tag d;
+  F32Vec m = hn::Set(d, kMinusInf);
+  for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) m = hn::Max(m, hn::Load(d, s + j));
+  return hn::GetLane(hn::MaxOfLanes(d, m));
+}
+
+// s = exp2(s - shift); returns the sum. -inf gives 0.
+HWY_INLINE float exp2_row(float shift, int64_t cols, float* s) {
+  const F32Tag d;
+  const F32Vec m = hn::Set(d, shift);
+  F32Vec sum = hn::Zero(d);
+  for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) {
+    const F32Vec p = exp2(d, hn::Sub(hn::Load(d, s + j), m));
+    hn::Store(p, d, s + j);
+    sum = hn::Add(sum, p);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+// One step of the online softmax: logits become weights relative to the row's new maximum, and what
+// the row has gathered so far (sum and output) is brought to that maximum.
+HWY_INLINE void softmax_step(SoftmaxState& state, int64_t cols, float* s, float* o, int64_t dv) {
+  const float top = max_of(state.max2, max_of_row(s, cols));
+  const float shift = softmax_shift(top);
+  if (top != state.max2) {
+    const float alpha = std::exp2(state.max2 - shift);
+    state.sum *= alpha;
+    scale_row(alpha, dv, o);
+    state.max2 = top;
+  }
+  state.sum += exp2_row(shift, cols, s);
+}
+
+// z(r, c) = 1 / (1 - p) for kept elements, 0 for dropped ones; q and k start on multiples of 16.
+HWY_INLINE void dropout_tile(const Score& score, Span q, Span k, Matrix z) {
+  for (int64_t i = 0; i < q.size(); i += 16)
+    for (int64_t j = 0; j < k.size(); j += 16) {
+      const auto row_block = static_cast<uint32_t>((q.begin + i) / 16);
+      const auto col_block = static_cast<uint32_t>((k.begin + j) / 16);
+      Philox4 calls[32];
+      for (uint32_t lane = 0; lane < 32; ++lane)
+        calls[lane] = dropout_block(score.dropout.key, score.batch, score.head, row_block,
+                                    col_block, lane);
+      const int64_t rows = min_of<int64_t>(16, q.size() - i);
+      for (uint32_t r = 0; r < rows; ++r)
+        for (uint32_t c = 0; c < 16; ++c) {
+          const uint32_t bits = dropout_bits(calls[(r % 8) * 4 + (c % 8) / 2], r, c);
+          z.row(i + r)[j + c] = bits >= score.dropout.threshold ? score.keep_scale : 0.0f;
+        }
+    }
+}
+
+HWY_INLINE void multiply_row(const float* factors, int64_t cols, float* s) {
+  const F32Tag d;
+  for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d))
+    hn::Store(hn::Mul(hn::Load(d, s + j), hn::Load(d, factors + j)), d, s + j);
+}
+
+}  // namespace tilewise::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per target
