@@ -1,0 +1,71 @@
+// forward and backward: check what the caller handed in, find the plan's row, run it.
+#include "tilewise/attention.hpp"
+
+#include <fmt/format.h>
+
+#include <new>
+
+#include "api/check_tensors.h"
+#include "cpu/registry.h"
+
+namespace tilewise {
+namespace {
+
+struct Choice {
+  const cpu::KernelRow* row = nullptr;
+  const cpu::Tier* tier = nullptr;
+};
+
+// The row and tier that a pass names. A plan may come from a caller who changed it.
+Expected<Choice> find_choice(const PassPlan& pass) {
+  Choice c;
+  for (const cpu::KernelRow& row : cpu::kernel_table())
+    if (pass.kernel == row.name) c.row = &row;
+  for (const cpu::Tier& tier : cpu::usable_tiers())
+    if (pass.isa == tier.name) c.tier = &tier;
+  if (c.row && c.tier) return c;
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("plan names kernel \"{}\" on isa \"{}\"; accepted: a plan as make_plan "
+                            "returned it",
+                            pass.kernel, pass.isa));
+}
+
+template <class Run>
+Status guarded(Run&& run) {
+  try {
+    run();
+    return {};
+  } catch (const std::bad_alloc&) {
+    return {StatusCode::kOutOfMemory, "the host has no memory left for the list of work"};
+  }
+}
+
+}  // namespace
+
+Status forward(const Plan& plan, const Inputs& in, const Outputs& out, const Launch& launch) {
+  const auto choice = find_choice(plan.forward);
+  Status s = choice.status();
+  if (s.ok()) s = check_inputs(plan, in);
+  if (s.ok()) s = check_outputs(plan, out);
+  if (s.ok()) s = check_launch(plan.forward, launch);
+  if (!s.ok()) return s;
+  return guarded([&] {
+    const cpu::ForwardFn kernel = choice->tier->kernels.*(choice->row->forward);
+    kernel({plan.problem, plan.forward, in, out, launch.workspace});
+  });
+}
+
+Status backward(const Plan& plan, const Inputs& in, const Gradients& grads, const Launch& launch) {
+  const auto choice = find_choice(plan.backward);
+  Status s = choice.status();
+  if (s.ok()) s = check_inputs(plan, in);
+  if (s.ok()) s = check_gradients(plan, grads);
+  if (s.ok()) s = check_launch(plan.backward, launch);
+  if (!s.ok()) return s;
+  return guarded([&] {
+    const cpu::BackwardFn kernel = choice->tier->kernels.*(choice->row->backward);
+    kernel({plan.problem, plan.backward, in, grads, launch.workspace});
+  });
+}
+
+}  // namespace tilewise

@@ -1,0 +1,14 @@
+// Validation of everything a caller hands to forward and backward, before the first byte is touched.
+// Messages name the tensor, what it is and what the plan expects.
+#pragma once
+
+#include "tilewise/attention.hpp"
+
+namespace tilewise {
+
+Status check_inputs(const Plan& plan, const Inputs& in);
+Status check_outputs(const Plan& plan, const Outputs& out);
+Status check_gradients(const Plan& plan, const Gradients& grads);
+Status check_launch(const PassPlan& pass, const Launch& launch);
+
+}  // namespace tilewise

@@ -1,0 +1,40 @@
+#include "cpu/tiles.h"
+
+#include <algorithm>
+
+#include "cpu/simd/matrix.h"
+
+namespace tilewise::cpu {
+namespace {
+
+// No larger than the sequence, so that short problems don't pay for rows they lack.
+std::int64_t fit(std::int64_t tile, std::int64_t length) {
+  return std::clamp(round_up(length, kTileStep), kTileStep, tile);
+}
+
+std::int64_t key_tile(const Problem& problem) {
+  // K^T, V and a panel of scores share L2 with the query tile: 128 keys up to D = 128, then fewer.
+  const std::int64_t d = std::max(problem.head_dim, problem.head_dim_v);
+  return fit(d <= 128 ? 128 : 64, problem.seq_kv);
+}
+
+}  // namespace
+
+// A long query tile shares the packing of K and V among more rows; a short one gives every thread
+// something to do. A row's numbers don't depend on the query tile, so this may look at the threads.
+Tiles forward_tiles(const Problem& problem, const Options& options, int threads) {
+  const std::int64_t d = std::max(problem.head_dim, problem.head_dim_v);
+  std::int64_t q = d <= 128 ? 256 : 128;
+  const std::int64_t heads = std::max<std::int64_t>(1, problem.batch * problem.heads_q);
+  while (q > 32 && heads * ceil_div(problem.seq_q, q) < 4 * threads) q /= 2;
+  return {options.tile_q ? options.tile_q : fit(q, problem.seq_q),
+          options.tile_kv ? options.tile_kv : key_tile(problem)};
+}
+
+// The sums of dK, dV and dQ run over tiles, so these depend on the problem alone.
+Tiles backward_tiles(const Problem& problem, const Options& options) {
+  return {options.tile_q ? options.tile_q : fit(64, problem.seq_q),
+          options.tile_kv ? options.tile_kv : key_tile(problem)};
+}
+
+}  // namespace tilewise::cpu

@@ -1,0 +1,87 @@
+#include "plan/check_problem.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/mask.h"
+
+namespace tilewise {
+namespace {
+
+// Sequences up to 2^40, heads and batches up to 2^31: every index product stays far from overflow
+// where tensors of that size could exist at all.
+constexpr std::int64_t kMaxLength = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxHeadDim = 512;
+
+Status invalid(std::string message) {
+  return {StatusCode::kInvalidArgument, std::move(message)};
+}
+
+struct Bound {
+  const char* name;
+  std::int64_t value, least, most;
+};
+
+Status check_sizes(const Problem& p) {
+  const Bound bounds[] = {
+      {"batch", p.batch, 0, kMaxCount},
+      {"heads_q", p.heads_q, 0, kMaxCount},
+      {"heads_kv", p.heads_kv, 0, kMaxCount},
+      {"seq_q", p.seq_q, 0, kMaxLength},
+      {"seq_kv", p.seq_kv, 0, kMaxLength},
+      {"head_dim", p.head_dim, 1, kMaxHeadDim},
+      {"head_dim_v", p.head_dim_v, 1, kMaxHeadDim},
+      {"varlen.total_q", p.varlen.total_q, 0, kMaxLength},
+      {"varlen.total_kv", p.varlen.total_kv, 0, kMaxLength},
+      {"mask.left", p.mask.left, -1, kMaxLength},
+      {"mask.right", p.mask.right, -1, kMaxLength},
+  };
+  for (const Bound& b : bounds)
+    if (b.value < b.least || b.value > b.most)
+      return invalid(fmt::format("{} is {}; accepted: {} to {}", b.name, b.value, b.least, b.most));
+  if (p.heads_q > 0 && (p.heads_kv == 0 || p.heads_q % p.heads_kv != 0))
+    return invalid(fmt::format("heads_kv is {}; accepted: a divisor of heads_q, which is {}",
+                               p.heads_kv, p.heads_q));
+  return {};
+}
+
+Status check_dtype(const char* name, DType dtype) {
+  if (dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16) return {};
+  return invalid(fmt::format("{} is {}; accepted: f32, f16, bf16", name, name_of(dtype)));
+}
+
+Status check_scores(const Problem& p) {
+  if (p.scale && !std::isfinite(*p.scale))
+    return invalid(fmt::format("scale is {}; accepted: a finite number", *p.scale));
+  if (!std::isfinite(p.softcap) || p.softcap < 0)
+    return invalid(fmt::format("softcap is {}; accepted: 0 (off) or a positive finite number",
+                               p.softcap));
+  if (!(p.dropout_p >= 0 && p.dropout_p < 1))
+    return invalid(fmt::format("dropout_p is {}; accepted: [0, 1)", p.dropout_p));
+  return {};
+}
+
+}  // namespace
+
+Status check_problem(const Problem& p) {
+  Status s = check_sizes(p);
+  if (s.ok()) s = check_dtype("dtype", p.dtype);
+  if (s.ok() && p.out_dtype) s = check_dtype("out_dtype", *p.out_dtype);
+  if (s.ok() && p.bias.present) s = check_dtype("bias.dtype", p.bias.dtype);
+  if (s.ok()) s = check_scores(p);
+  return s;
+}
+
+Status check_options(const Options& o) {
+  if (o.threads < 0 || o.threads > 4096)
+    return invalid(fmt::format("threads is {}; accepted: 0 (as many as OpenMP gives) to 4096",
+                               o.threads));
+  if (o.fast_memory_bytes < 0)
+    return invalid(fmt::format("fast_memory_bytes is {}; accepted: 0 (the device's) or more",
+                               o.fast_memory_bytes));
+  return {};
+}
+
+}  // namespace tilewise

@@ -1,0 +1,95 @@
+// Plan::describe: the plan in words.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "cpu/registry.h"
+#include "tilewise/plan.hpp"
+
+namespace tilewise {
+namespace {
+
+std::string bytes(double n) {
+  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int unit = 0;
+  while (n >= 1024 && unit < 5) n /= 1024, ++unit;
+  return unit == 0 ? fmt::format("{:.0f} B", n) : fmt::format("{:.4g} {}", n, kUnits[unit]);
+}
+
+std::string flops(double n) {
+  static const char* const kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
+  int unit = 0;
+  while (n >= 1000 && unit < 6) n /= 1000, ++unit;
+  return fmt::format("{:.4g} {}FLOP", n, kUnits[unit]);
+}
+
+std::string mask_words(const Mask& m) {
+  std::string out = m.causal ? "causal" : "";
+  auto side = [](std::int64_t n) { return n < 0 ? std::string("all") : std::to_string(n); };
+  if (m.left >= 0 || m.right >= 0)
+    out += fmt::format("{}window ({}, {})", out.empty() ? "" : " + ", side(m.left), side(m.right));
+  if (out.empty()) return "every key visible";
+  return out + (m.align == Align::kBottomRight ? ", aligned bottom-right" : ", aligned top-left");
+}
+
+std::string modifier_words(const Problem& p) {
+  std::string out;
+  auto add = [&](const std::string& s) { out += (out.empty() ? "" : ", ") + s; };
+  if (p.scale) add(fmt::format("scale {}", *p.scale));
+  if (p.softcap != 0) add(fmt::format("softcap {}", p.softcap));
+  if (p.alibi != Alibi::kNone) add("ALiBi");
+  if (p.bias.present)
+    add(fmt::format("bias {} (B={}, Hq={}, Sq={}, Sk={})", name_of(p.bias.dtype),
+                    p.bias.broadcast_batch ? 1 : p.batch, p.bias.broadcast_heads ? 1 : p.heads_q,
+                    p.bias.broadcast_q ? 1 : p.seq_q, p.bias.broadcast_kv ? 1 : p.seq_kv));
+  if (p.sink) add("sink");
+  if (p.dropout_p > 0) add(fmt::format("dropout {}", p.dropout_p));
+  if (p.varlen.cu_seqlens_q)
+    add(fmt::format("packed queries ({} in all)", p.varlen.total_q));
+  if (p.varlen.cu_seqlens_kv) add(fmt::format("packed keys ({} in all)", p.varlen.total_kv));
+  if (p.varlen.seqused_q || p.varlen.seqused_kv) add("seqused");
+  return out;
+}
+
+void append_traffic(std::string& out, const char* order, double n, double least) {
+  out += fmt::format("      {:<9} {:>10}  {:6.1f} x the least\n", order, bytes(n),
+                     least > 0 ? n / least : 0.0);
+}
+
+void append_pass(std::string& out, const char* name, const PassPlan& pass) {
+  if (pass.kernel.empty()) {
+    out += fmt::format("{}: no kernel\n", name);
+  } else {
+    out += fmt::format("{}: kernel {} on {} with {} thread{}, tiles of {} queries x {} keys\n", name,
+                       pass.kernel, pass.isa, pass.threads, pass.threads == 1 ? "" : "s",
+                       pass.tile_q, pass.tile_kv);
+    for (const cpu::KernelRow& row : cpu::kernel_table())
+      if (pass.kernel == row.name) out += fmt::format("    {}: {}\n", row.name, row.summary);
+    out += fmt::format("    workspace {}, {}\n", bytes(static_cast<double>(pass.workspace_bytes)),
+                       flops(pass.flops));
+    out += fmt::format("    slow-memory traffic with {} of fast memory (least possible {}):\n",
+                       bytes(pass.io.fast_memory_bytes), bytes(pass.io.least_bytes));
+    append_traffic(out, "standard", pass.io.standard_bytes, pass.io.least_bytes);
+    append_traffic(out, "fa1", pass.io.fa1_bytes, pass.io.least_bytes);
+    append_traffic(out, "fa2", pass.io.fa2_bytes, pass.io.least_bytes);
+  }
+  for (const Refusal& r : pass.passed_over)
+    out += fmt::format("    passed over {}: {}\n", r.kernel, r.reason);
+}
+
+}  // namespace
+
+std::string Plan::describe() const {
+  const Problem& p = problem;
+  std::string out = fmt::format(
+      "attention {}: batch {}, heads {} over {}, Sq {}, Sk {}, D {}, Dv {}; {}\n", name_of(p.dtype),
+      p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, p.head_dim, p.head_dim_v,
+      mask_words(p.mask));
+  if (const std::string words = modifier_words(p); !words.empty())
+    out += fmt::format("    with {}\n", words);
+  append_pass(out, "forward", forward);
+  append_pass(out, "backward", backward);
+  return out;
+}
+
+}  // namespace tilewise

@@ -1,0 +1,117 @@
+// make_plan: checks the problem, then takes the first row of the backend's table that the options
+// allow, and says why the others were passed over.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cpu/machine.h"
+#include "cpu/parallel.h"
+#include "cpu/registry.h"
+#include "cpu/tiles.h"
+#include "plan/check_problem.h"
+#include "plan/io_model.h"
+
+namespace tilewise {
+namespace {
+
+std::string listed(const std::vector<std::string>& names) {
+  return fmt::format("auto, {}", fmt::join(names, ", "));
+}
+
+Expected<const cpu::Tier*> find_tier(const Options& options) {
+  for (const cpu::Tier& tier : cpu::usable_tiers())
+    if (options.isa == "auto" || options.isa == tier.name) return &tier;
+  for (const cpu::Tier& tier : cpu::all_tiers())
+    if (options.isa == tier.name)
+      return Status(StatusCode::kUnavailable,
+                    fmt::format("isa is \"{}\", which this processor lacks or TILEWISE_CPU_ISA "
+                                "forbids; accepted here: {}",
+                                options.isa, listed(isa_names())));
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("isa is \"{}\"; accepted here: {}", options.isa, listed(isa_names())));
+}
+
+Expected<const cpu::KernelRow*> find_row(const Options& options) {
+  for (const cpu::KernelRow& row : cpu::kernel_table())
+    if (options.kernel == "auto" ? !row.not_automatic : options.kernel == row.name) return &row;
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("kernel is \"{}\"; accepted on the CPU: {}", options.kernel,
+                            listed(kernel_names())));
+}
+
+Status check_tile(const char* name, std::int64_t value) {
+  if (value == 0 || (value > 0 && value % cpu::kTileStep == 0 && value <= cpu::kMaxTile)) return {};
+  return {StatusCode::kInvalidArgument,
+          fmt::format("{} is {}; accepted: 0 (the plan's choice) or a multiple of {} up to {}", name,
+                      value, cpu::kTileStep, cpu::kMaxTile)};
+}
+
+std::vector<Refusal> passed_over(const Options& options, const cpu::KernelRow& taken) {
+  std::vector<Refusal> out;
+  for (const cpu::KernelRow& row : cpu::kernel_table())
+    if (&row != &taken)
+      out.push_back({row.name, options.kernel != "auto"
+                                   ? fmt::format("kernel = \"{}\" was asked for", options.kernel)
+                                   : row.not_automatic});
+  return out;
+}
+
+PassPlan cpu_pass(const Plan& plan, Pass pass, const cpu::KernelRow& row, const cpu::Tier& tier) {
+  const Options& options = plan.options;
+  PassPlan out;
+  out.kernel = row.name;
+  out.isa = tier.name;
+  out.threads = options.threads ? options.threads : cpu::default_threads();
+  const cpu::Tiles tiles = pass == Pass::kForward
+                               ? cpu::forward_tiles(plan.problem, options, out.threads)
+                               : cpu::backward_tiles(plan.problem, options);
+  out.tile_q = tiles.q;
+  out.tile_kv = tiles.kv;
+  const auto bytes = pass == Pass::kForward ? row.forward_bytes : row.backward_bytes;
+  out.workspace_bytes = static_cast<std::size_t>(bytes(plan.problem, out));
+  out.flops = nominal_flops(plan.problem, pass);
+  const std::int64_t fast = options.fast_memory_bytes ? options.fast_memory_bytes
+                                                      : cpu::machine().l2_bytes;
+  out.io = io_model(plan.problem, static_cast<double>(fast), pass);
+  out.passed_over = passed_over(options, row);
+  return out;
+}
+
+Expected<Plan> cpu_plan(Plan plan) {
+  const auto row = find_row(plan.options);
+  if (!row.ok()) return row.status();
+  const auto tier = find_tier(plan.options);
+  if (!tier.ok()) return tier.status();
+  Status s = check_tile("tile_q", plan.options.tile_q);
+  if (s.ok()) s = check_tile("tile_kv", plan.options.tile_kv);
+  if (!s.ok()) return s;
+  plan.forward = cpu_pass(plan, Pass::kForward, **row, **tier);
+  plan.backward = cpu_pass(plan, Pass::kBackward, **row, **tier);
+  return plan;
+}
+
+}  // namespace
+
+Expected<Plan> make_plan(const Problem& problem, Device device, const Options& options) {
+  Status s = check_problem(problem);
+  if (s.ok()) s = check_options(options);
+  if (!s.ok()) return s;
+  if (device.kind == Device::Kind::kCuda)
+    return Status(StatusCode::kUnavailable,
+                  "device is cuda; this build has the CPU backend only; accepted: cpu");
+  return cpu_plan(Plan{problem, device, options, {}, {}});
+}
+
+std::vector<std::string> kernel_names(Device device) {
+  std::vector<std::string> names;
+  if (device.kind == Device::Kind::kCpu)
+    for (const cpu::KernelRow& row : cpu::kernel_table()) names.emplace_back(row.name);
+  return names;
+}
+
+std::vector<std::string> isa_names() {
+  std::vector<std::string> names;
+  for (const cpu::Tier& tier : cpu::usable_tiers()) names.emplace_back(tier.name);
+  return names;
+}
+
+}  // namespace tilewise
