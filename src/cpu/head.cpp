@@ -51,12 +51,16 @@ Head make_head(const Problem& problem, const Inputs& in, const Sequence& seq, in
   s.keep_scale = dropout_scale(problem.dropout_p);
   s.batch = static_cast<uint32_t>(seq.batch);
   s.head = static_cast<uint32_t>(head);
-  return {seq,
-          head,
-          s,
-          head_rows(problem, in.q, seq, Side::kQuery, head),
-          head_rows(problem, in.k, seq, Side::kKey, kv_head),
-          head_rows(problem, in.v, seq, Side::kKey, kv_head)};
+  Head out = {seq,
+              head,
+              s,
+              head_rows(problem, in.q, seq, Side::kQuery, head),
+              head_rows(problem, in.k, seq, Side::kKey, kv_head),
+              head_rows(problem, in.v, seq, Side::kKey, kv_head)};
+  // An empty tensor need not be given, so the sizes come from the problem.
+  out.q.cols = out.k.cols = problem.head_dim;
+  out.v.cols = problem.head_dim_v;
+  return out;
 }
 
 }  // namespace tilewise::cpu

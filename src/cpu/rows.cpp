@@ -39,7 +39,7 @@ Rows head_rows(const Problem& problem, const Tensor& t, const Sequence& s, Side 
   const int64_t first = packed ? start * t.strides[0] + head * t.strides[1]
                                : s.batch * t.strides[0] + head * t.strides[2];
   return {static_cast<std::byte*>(t.data) + first * size_of(t.dtype), t.dtype,
-          packed ? t.strides[0] : t.strides[1], t.shape[t.rank - 1]};
+          packed ? t.strides[0] : t.strides[1], t.rank > 0 ? t.shape[t.rank - 1] : 0};
 }
 
 BandMask band_of(const Problem& problem, const Sequence& s) {
