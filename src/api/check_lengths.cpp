@@ -41,9 +41,8 @@ Status check_cu_seqlens(std::int64_t batch, const Lengths& l) {
 Status check_seqused(std::int64_t batch, const Lengths& l) {
   for (std::int64_t b = 0; b < batch; ++b) {
     const std::int64_t used = i32_at(l.seqused, b);
-    const std::int64_t room = l.cu_seqlens.given()
-                                  ? i32_at(l.cu_seqlens, b + 1) - i32_at(l.cu_seqlens, b)
-                                  : l.longest;
+    const std::int64_t room =
+        l.cu_seqlens.given() ? i32_at(l.cu_seqlens, b + 1) - i32_at(l.cu_seqlens, b) : l.longest;
     if (used < 0 || used > room)
       return invalid(fmt::format("{}[{}] is {}; accepted: 0 to {}", l.used_name, b, used, room));
   }

@@ -44,14 +44,15 @@ Status check_shape(const Expectation& want, const Tensor& t) {
 
 Status check_memory(const Plan& plan, const Expectation& want, const Tensor& t) {
   if (t.dtype != want.dtype)
-    return invalid(fmt::format("{} is {}; accepted: {}", want.name, name_of(t.dtype),
-                               name_of(want.dtype)));
+    return invalid(
+        fmt::format("{} is {}; accepted: {}", want.name, name_of(t.dtype), name_of(want.dtype)));
   if (t.device.kind != plan.device.kind || t.device.index != plan.device.index)
     return invalid(
         fmt::format("{} is not on the plan's device; accepted: a tensor that is", want.name));
   if (reinterpret_cast<std::uintptr_t>(t.data) % size_of(t.dtype) != 0)
-    return invalid(fmt::format("{} starts at an unaligned address; accepted: a multiple of {} bytes",
-                               want.name, size_of(t.dtype)));
+    return invalid(
+        fmt::format("{} starts at an unaligned address; accepted: a multiple of {} bytes",
+                    want.name, size_of(t.dtype)));
   const int last = t.rank - 1;
   if (want.last == LastDim::kContiguous && t.shape[last] > 1 && t.strides[last] != 1)
     return invalid(fmt::format("{} has stride {} in its last dimension; accepted: 1", want.name,
@@ -62,8 +63,8 @@ Status check_memory(const Plan& plan, const Expectation& want, const Tensor& t) 
 Status check_tensor(const Plan& plan, const Expectation& want, const Tensor& t) {
   if (!want.in_problem) {
     if (!t.given()) return {};
-    return invalid(
-        fmt::format("{} is given, but the plan's problem has none; accepted: no tensor", want.name));
+    return invalid(fmt::format("{} is given, but the plan's problem has none; accepted: no tensor",
+                               want.name));
   }
   if (!t.given()) {
     // An empty tensor has no address to give.
@@ -147,16 +148,16 @@ Status check_gradients(const Plan& plan, const Gradients& g) {
   const DType out = p.out_dtype.value_or(p.dtype);
   const Shape o = q_shape(p, p.head_dim_v), lse = lse_shape(p);
   return check_all(
-      plan, {{{"o", o, out, kContiguous}, g.o},
-             {{"lse", lse, DType::kF32}, g.lse},
-             {{"d_o", o, out, kContiguous}, g.d_o},
-             {{"d_lse", lse, DType::kF32, kAny, kOptional}, g.d_lse},
-             {{"dq", q_shape(p, p.head_dim), p.dtype, kContiguous}, g.dq},
-             {{"dk", kv_shape(p, p.head_dim), p.dtype, kContiguous}, g.dk},
-             {{"dv", kv_shape(p, p.head_dim_v), p.dtype, kContiguous}, g.dv},
-             {{"dbias", bias_shape(p), DType::kF32, kContiguous, kOptional, p.bias.present},
-              g.dbias},
-             {{"dsink", {p.heads_q}, DType::kF32, kAny, kOptional, p.sink}, g.dsink}});
+      plan,
+      {{{"o", o, out, kContiguous}, g.o},
+       {{"lse", lse, DType::kF32}, g.lse},
+       {{"d_o", o, out, kContiguous}, g.d_o},
+       {{"d_lse", lse, DType::kF32, kAny, kOptional}, g.d_lse},
+       {{"dq", q_shape(p, p.head_dim), p.dtype, kContiguous}, g.dq},
+       {{"dk", kv_shape(p, p.head_dim), p.dtype, kContiguous}, g.dk},
+       {{"dv", kv_shape(p, p.head_dim_v), p.dtype, kContiguous}, g.dv},
+       {{"dbias", bias_shape(p), DType::kF32, kContiguous, kOptional, p.bias.present}, g.dbias},
+       {{"dsink", {p.heads_q}, DType::kF32, kAny, kOptional, p.sink}, g.dsink}});
 }
 
 Status check_launch(const PassPlan& pass, const Launch& launch) {

@@ -1,5 +1,5 @@
-// Validation of everything a caller hands to forward and backward, before the first byte is touched.
-// Messages name the tensor, what it is and what the plan expects.
+// Validation of everything a caller hands to forward and backward, before the first byte is
+// touched. Messages name the tensor, what it is and what the plan expects.
 #pragma once
 
 #include "tilewise/attention.hpp"

@@ -4,10 +4,9 @@
 
 namespace tilewise::cpu {
 
-
-double scale_of(const Problem& problem) {
-  return problem.scale ? static_cast<double>(*problem.scale)
-                       : 1.0 / std::sqrt(static_cast<double>(problem.head_dim));
+float scale_of(const Problem& problem) {
+  return problem.scale ? *problem.scale
+                       : static_cast<float>(1.0 / std::sqrt(static_cast<double>(problem.head_dim)));
 }
 
 BiasRows bias_rows(const Tensor& bias, int64_t batch, int64_t head) {
@@ -23,9 +22,12 @@ float slope_of(const Problem& problem, const Inputs& in, const Sequence& seq, in
   const Tensor& t = in.alibi_slopes;
   const float* slopes = static_cast<const float*>(t.data);
   switch (problem.alibi) {
-    case Alibi::kNone: return 0;
-    case Alibi::kPerHead: return slopes[head * t.strides[0]];
-    case Alibi::kPerBatchAndHead: return slopes[seq.batch * t.strides[0] + head * t.strides[1]];
+    case Alibi::kNone:
+      return 0;
+    case Alibi::kPerHead:
+      return slopes[head * t.strides[0]];
+    case Alibi::kPerBatchAndHead:
+      return slopes[seq.batch * t.strides[0] + head * t.strides[1]];
   }
   return 0;
 }
@@ -36,16 +38,16 @@ Head make_head(const Problem& problem, const Inputs& in, const Sequence& seq, in
   const int64_t kv_head = head / (problem.heads_q / problem.heads_kv);
   Score s;
   s.mask = band_of(problem, seq);
-  s.plain = problem.softcap == 0 && problem.alibi == Alibi::kNone && !problem.bias.present;
-  const double scale = scale_of(problem);
-  s.q_factor = static_cast<float>(s.plain ? scale * 1.4426950408889634 : scale);
+  s.scale = scale_of(problem);
+  s.plain = problem.softcap == 0 && problem.alibi == Alibi::kNone && !problem.bias.present &&
+            s.scale > 0;  // a unit of 0 or less would turn -inf around
+  s.unit = s.plain ? static_cast<float>(s.scale * 1.4426950408889634) : kLog2e;
   s.softcap = problem.softcap;
   s.slope = slope_of(problem, in, seq, head);
   s.off = problem.mask.align == Align::kBottomRight ? seq.kv_used - seq.q_used : 0;
   if (problem.bias.present) s.bias = bias_rows(in.bias, seq.batch, head);
   s.sink = problem.sink;
-  if (s.sink)
-    s.sink2 = static_cast<const float*>(in.sink.data)[head * in.sink.strides[0]] * kLog2e;
+  if (s.sink) s.sink2 = static_cast<const float*>(in.sink.data)[head * in.sink.strides[0]] * kLog2e;
   s.dropout = {dropout_key(in.dropout_seed, in.dropout_offset),
                dropout_threshold(problem.dropout_p)};
   s.keep_scale = dropout_scale(problem.dropout_p);

@@ -16,12 +16,15 @@ struct BiasRows {
   void* row(int64_t i) const { return base + i * q_stride * size_of(dtype); }
 };
 
-// logit2 = log2e * (alibi(softcap(t)) + bias) with t = (q_factor q) . k. Without softcap, ALiBi and
-// bias the log2e is inside q_factor and t is the logit in log2 units as it stands.
+// The logit is alibi(softcap(scale * q . k)) + bias; kernels hold it as s with the logit in log2
+// units being unit * s. Without softcap, ALiBi and bias, s is the bare product and scale is part of
+// unit. Q is never multiplied beforehand: that would round every q, and with large logits rows of
+// equal products would come out unequal.
 struct Score {
   BandMask mask;
   bool plain = true;
-  float q_factor = 1;
+  float scale = 1;
+  float unit = 1;  // positive
   float softcap = 0;
   float slope = 0;
   int64_t off = 0;  // the diagonal, for ALiBi
@@ -31,9 +34,6 @@ struct Score {
   DropoutRule dropout{};  // threshold 0: off
   float keep_scale = 1;
   uint32_t batch = 0, head = 0;
-
-  // d(logit)/d(q . k) beyond softcap is `scale`; gradients are formed with the packed q_factor * Q.
-  float dk_factor() const { return plain ? kLn2 : 1.0f; }
 };
 
 struct Head {
@@ -46,7 +46,7 @@ struct Head {
 Head make_head(const Problem& problem, const Inputs& in, const Sequence& seq, int64_t head);
 
 // The scale in force: 1/sqrt(D) unless the problem names one.
-double scale_of(const Problem& problem);
+float scale_of(const Problem& problem);
 
 // The bias tensor's address arithmetic, also used for dbias.
 BiasRows bias_rows(const Tensor& bias, int64_t batch, int64_t head);

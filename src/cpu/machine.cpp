@@ -23,10 +23,9 @@ std::string model_name() {
 }  // namespace
 
 const Machine& machine() {
-  static const Machine m = {model_name(), omp_get_num_procs(),
-                            cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10),
-                            cache_bytes(_SC_LEVEL2_CACHE_SIZE, 1 << 20),
-                            cache_bytes(_SC_LEVEL3_CACHE_SIZE, 0)};
+  static const Machine m = {
+      model_name(), omp_get_num_procs(), cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10),
+      cache_bytes(_SC_LEVEL2_CACHE_SIZE, 1 << 20), cache_bytes(_SC_LEVEL3_CACHE_SIZE, 0)};
   return m;
 }
 

@@ -7,7 +7,9 @@
 
 namespace tilewise::cpu {
 
-int default_threads() { return omp_in_parallel() ? 1 : std::max(1, omp_get_max_threads()); }
+int default_threads() {
+  return omp_in_parallel() ? 1 : std::max(1, omp_get_max_threads());
+}
 
 void parallel_for(int64_t items, int threads, const std::function<void(int64_t, int)>& body) {
   threads = static_cast<int>(std::min<int64_t>(threads, items));

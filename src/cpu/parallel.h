@@ -10,8 +10,8 @@ namespace tilewise::cpu {
 // caller's parallel region.
 int default_threads();
 
-// Calls body(item, thread) for every item, thread < threads. Items are handed out in ascending order
-// (kernels that pass a turn from item to item rely on it) to whichever thread is free.
+// Calls body(item, thread) for every item, thread < threads. Items are handed out in ascending
+// order (kernels that pass a turn from item to item rely on it) to whichever thread is free.
 void parallel_for(int64_t items, int threads, const std::function<void(int64_t, int)>& body);
 
 }  // namespace tilewise::cpu

@@ -15,9 +15,8 @@ template <std::int64_t kTarget>
 Tier make_tier(const char* name) {
   return {name,
           kTarget,
-          {forward_fa2<kTarget>, forward_fa1<kTarget>, forward_standard<kTarget>,
-           forward_reference, backward_tiled<kTarget>, backward_standard<kTarget>,
-           backward_reference}};
+          {forward_fa2<kTarget>, forward_fa1<kTarget>, forward_standard<kTarget>, forward_reference,
+           backward_tiled<kTarget>, backward_standard<kTarget>, backward_reference}};
 }
 
 template <std::int64_t (*kBytes)(const Problem&, const PassPlan&)>
@@ -25,17 +24,19 @@ std::int64_t for_all_threads(const Problem& problem, const PassPlan& pass) {
   return pass.threads * kBytes(problem, pass);
 }
 
-std::int64_t nothing(const Problem&, const PassPlan&) { return 0; }
+std::int64_t nothing(const Problem&, const PassPlan&) {
+  return 0;
+}
 
 }  // namespace
 
 const std::vector<Tier>& all_tiers() {
   static const std::vector<Tier> tiers = {
 #if HWY_ARCH_X86
-      make_tier<HWY_AVX3>("avx512"),
-      make_tier<HWY_AVX2>("avx2"),
+    make_tier<HWY_AVX3>("avx512"),
+    make_tier<HWY_AVX2>("avx2"),
 #endif
-      make_tier<HWY_BASELINE_SCALAR>("scalar"),
+    make_tier<HWY_BASELINE_SCALAR>("scalar"),
   };
   return tiers;
 }

@@ -1,5 +1,6 @@
 // The CPU's tables: the SIMD tiers this machine can run and the kernels that exist. The plan, the
-// tests, the benchmarks and the README's support table read them; a new tier or kernel is a new row.
+// tests, the benchmarks and the README's support table read them; a new tier or kernel is a new
+// row.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct TierKernels {
 };
 
 struct Tier {
-  const char* name;  // as Options::isa and TILEWISE_CPU_ISA spell it
+  const char* name;     // as Options::isa and TILEWISE_CPU_ISA spell it
   std::int64_t target;  // Highway's bit
   TierKernels kernels;
 };

@@ -33,8 +33,8 @@ std::vector<Sequence> sequences(const Problem& problem, const Inputs& in) {
 
 Rows head_rows(const Problem& problem, const Tensor& t, const Sequence& s, Side side,
                int64_t head) {
-  const bool packed = side == Side::kQuery ? problem.varlen.cu_seqlens_q
-                                           : problem.varlen.cu_seqlens_kv;
+  const bool packed =
+      side == Side::kQuery ? problem.varlen.cu_seqlens_q : problem.varlen.cu_seqlens_kv;
   const int64_t start = side == Side::kQuery ? s.q_start : s.kv_start;
   const int64_t first = packed ? start * t.strides[0] + head * t.strides[1]
                                : s.batch * t.strides[0] + head * t.strides[2];

@@ -56,8 +56,8 @@ Status check_scores(const Problem& p) {
   if (p.scale && !std::isfinite(*p.scale))
     return invalid(fmt::format("scale is {}; accepted: a finite number", *p.scale));
   if (!std::isfinite(p.softcap) || p.softcap < 0)
-    return invalid(fmt::format("softcap is {}; accepted: 0 (off) or a positive finite number",
-                               p.softcap));
+    return invalid(
+        fmt::format("softcap is {}; accepted: 0 (off) or a positive finite number", p.softcap));
   if (!(p.dropout_p >= 0 && p.dropout_p < 1))
     return invalid(fmt::format("dropout_p is {}; accepted: [0, 1)", p.dropout_p));
   return {};
@@ -76,8 +76,8 @@ Status check_problem(const Problem& p) {
 
 Status check_options(const Options& o) {
   if (o.threads < 0 || o.threads > 4096)
-    return invalid(fmt::format("threads is {}; accepted: 0 (as many as OpenMP gives) to 4096",
-                               o.threads));
+    return invalid(
+        fmt::format("threads is {}; accepted: 0 (as many as OpenMP gives) to 4096", o.threads));
   if (o.fast_memory_bytes < 0)
     return invalid(fmt::format("fast_memory_bytes is {}; accepted: 0 (the device's) or more",
                                o.fast_memory_bytes));

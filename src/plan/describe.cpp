@@ -44,8 +44,7 @@ std::string modifier_words(const Problem& p) {
                     p.bias.broadcast_q ? 1 : p.seq_q, p.bias.broadcast_kv ? 1 : p.seq_kv));
   if (p.sink) add("sink");
   if (p.dropout_p > 0) add(fmt::format("dropout {}", p.dropout_p));
-  if (p.varlen.cu_seqlens_q)
-    add(fmt::format("packed queries ({} in all)", p.varlen.total_q));
+  if (p.varlen.cu_seqlens_q) add(fmt::format("packed queries ({} in all)", p.varlen.total_q));
   if (p.varlen.cu_seqlens_kv) add(fmt::format("packed keys ({} in all)", p.varlen.total_kv));
   if (p.varlen.seqused_q || p.varlen.seqused_kv) add("seqused");
   return out;
@@ -60,8 +59,8 @@ void append_pass(std::string& out, const char* name, const PassPlan& pass) {
   if (pass.kernel.empty()) {
     out += fmt::format("{}: no kernel\n", name);
   } else {
-    out += fmt::format("{}: kernel {} on {} with {} thread{}, tiles of {} queries x {} keys\n", name,
-                       pass.kernel, pass.isa, pass.threads, pass.threads == 1 ? "" : "s",
+    out += fmt::format("{}: kernel {} on {} with {} thread{}, tiles of {} queries x {} keys\n",
+                       name, pass.kernel, pass.isa, pass.threads, pass.threads == 1 ? "" : "s",
                        pass.tile_q, pass.tile_kv);
     for (const cpu::KernelRow& row : cpu::kernel_table())
       if (pass.kernel == row.name) out += fmt::format("    {}: {}\n", row.name, row.summary);
@@ -81,10 +80,10 @@ void append_pass(std::string& out, const char* name, const PassPlan& pass) {
 
 std::string Plan::describe() const {
   const Problem& p = problem;
-  std::string out = fmt::format(
-      "attention {}: batch {}, heads {} over {}, Sq {}, Sk {}, D {}, Dv {}; {}\n", name_of(p.dtype),
-      p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, p.head_dim, p.head_dim_v,
-      mask_words(p.mask));
+  std::string out =
+      fmt::format("attention {}: batch {}, heads {} over {}, Sq {}, Sk {}, D {}, Dv {}; {}\n",
+                  name_of(p.dtype), p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, p.head_dim,
+                  p.head_dim_v, mask_words(p.mask));
   if (const std::string words = modifier_words(p); !words.empty())
     out += fmt::format("    with {}\n", words);
   append_pass(out, "forward", forward);

@@ -41,8 +41,8 @@ Expected<const cpu::KernelRow*> find_row(const Options& options) {
 Status check_tile(const char* name, std::int64_t value) {
   if (value == 0 || (value > 0 && value % cpu::kTileStep == 0 && value <= cpu::kMaxTile)) return {};
   return {StatusCode::kInvalidArgument,
-          fmt::format("{} is {}; accepted: 0 (the plan's choice) or a multiple of {} up to {}", name,
-                      value, cpu::kTileStep, cpu::kMaxTile)};
+          fmt::format("{} is {}; accepted: 0 (the plan's choice) or a multiple of {} up to {}",
+                      name, value, cpu::kTileStep, cpu::kMaxTile)};
 }
 
 std::vector<Refusal> passed_over(const Options& options, const cpu::KernelRow& taken) {
@@ -69,8 +69,8 @@ PassPlan cpu_pass(const Plan& plan, Pass pass, const cpu::KernelRow& row, const 
   const auto bytes = pass == Pass::kForward ? row.forward_bytes : row.backward_bytes;
   out.workspace_bytes = static_cast<std::size_t>(bytes(plan.problem, out));
   out.flops = nominal_flops(plan.problem, pass);
-  const std::int64_t fast = options.fast_memory_bytes ? options.fast_memory_bytes
-                                                      : cpu::machine().l2_bytes;
+  const std::int64_t fast =
+      options.fast_memory_bytes ? options.fast_memory_bytes : cpu::machine().l2_bytes;
   out.io = io_model(plan.problem, static_cast<double>(fast), pass);
   out.passed_over = passed_over(options, row);
   return out;

@@ -1,12 +1,12 @@
 // The forward's step, shared by every loop order: one query tile meets one key tile.
 //
-//   S = (q_factor Q) K^T                 gemm, depth D
+//   S = Q K^T                            gemm, depth D
 //   P, m, l, O  <-  softmax_step(S)      row by row
 //   O += drop(P) V                       gemm, depth = keys
 //
-// A query tile is worked on in panels of kPanel rows, so that the scores in flight (kPanel x tile_kv)
-// stay in L1; the columns of a panel are cut to the keys that it sees, so a diagonal tile costs about
-// what is visible of it.
+// A query tile is worked on in panels of kPanel rows, so that the scores in flight (kPanel x
+// tile_kv) stay in L1; the columns of a panel are cut to the keys that it sees, so a diagonal tile
+// costs about what is visible of it.
 
 // clang-format off
 #if defined(TILEWISE_CPU_KERNELS_ATTEND_INL_H_) == defined(HWY_TARGET_TOGGLE)  // guard per target
@@ -38,26 +38,29 @@ HWY_INLINE bool all_finite(Matrix m, int64_t rows, int64_t cols) {
 
 // K goes through `rows` on its way to K^T.
 HWY_INLINE void load_k_transposed(const Head& head, Span k, Matrix rows, Matrix kt) {
-  pack_rows(head.k, k, 1.0f, rows);
+  pack_rows(head.k, k, rows);
   transpose(rows, k.size(), head.k.cols, kt);
 }
 
 HWY_INLINE void load_keys(const Head& head, Span k, KeyTile& tile) {
   load_k_transposed(head, k, tile.v, tile.kt);
-  pack_rows(head.v, k, 1.0f, tile.v);
+  pack_rows(head.v, k, tile.v);
   tile.v_finite = all_finite(tile.v, k.size(), head.v.cols);
 }
 
-// Nothing seen yet: O = 0 and (m, l) = (-inf, 0), or the sink's own logit and weight.
+// (-inf, 0), or the sink's own logit and weight.
+HWY_INLINE SoftmaxState nothing_seen(const Head& head) {
+  const bool sink = head.score.sink && head.score.sink2 != kMinusInf;
+  return sink ? SoftmaxState{head.score.sink2, 1.0f} : SoftmaxState{kMinusInf, 0.0f};
+}
+
 HWY_INLINE void begin_running(const Head& head, int64_t rows, const QueryTile& tile) {
   zero_rows(tile.o, rows, head.v.cols);
-  const bool sink = head.score.sink && head.score.sink2 != kMinusInf;
-  std::fill(tile.state, tile.state + rows,
-            sink ? SoftmaxState{head.score.sink2, 1.0f} : SoftmaxState{kMinusInf, 0.0f});
+  std::fill(tile.state, tile.state + rows, nothing_seen(head));
 }
 
 HWY_INLINE void begin_queries(const Head& head, Span q, const QueryTile& tile) {
-  pack_rows(head.q, q, head.score.q_factor, tile.q);
+  pack_rows(head.q, q, tile.q);
   begin_running(head, q.size(), tile);
 }
 
@@ -96,7 +99,7 @@ HWY_INLINE void attend_panel(const Head& head, Panel at, const QueryTile& query,
   for (int64_t r = 0; r < rows; ++r) {
     float* s = scratch.s.row(r);
     score_row(head.score, at.q.begin + r, at.k, at.tile, s, nullptr);
-    softmax_step(query.state[r], cols, s, query.o.row(r), dv);
+    softmax_step(head.score, cols, s, {query.state[r], query.o.from_row(r), dv});
   }
   if (head.score.dropout.threshold) {
     dropout_tile(head.score, at.q, at.k, scratch.z);

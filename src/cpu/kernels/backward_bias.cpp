@@ -1,7 +1,7 @@
 // dBias: dS summed over the dimensions in which the bias is broadcast. A pass of its own, run only
-// when asked: dS is recomputed (2 of the backward's 5 products), and every number of dBias belongs to
-// one item, so the sum has one order and no tile of dS is ever stored. Items: (bias batch, bias head,
-// query tile), or all query tiles at once where the query dimension is broadcast.
+// when asked: dS is recomputed (2 of the backward's 5 products), and every number of dBias belongs
+// to one item, so the sum has one order and no tile of dS is ever stored. Items: (bias batch, bias
+// head, query tile), or all query tiles at once where the query dimension is broadcast.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/backward_bias.cpp"
@@ -26,8 +26,8 @@ HWY_INLINE float sum_row(const float* in, int64_t cols) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-// Adds the tile dS in t.ds to this (batch, head)'s dBias. `total` gathers what goes to the one number
-// of a bias that is broadcast over queries and keys.
+// Adds the tile dS in t.ds to this (batch, head)'s dBias. `total` gathers what goes to the one
+// number of a bias that is broadcast over queries and keys.
 HWY_INLINE void add_bias_grad(const Bias& bias, const Panel& at, const BackwardTiles& t,
                               const BiasRows& dbias, double& total) {
   const int64_t cols = at.k.size();
@@ -63,16 +63,6 @@ inline void bias_grad(const BackwardJob& job, const Head& head, Span rows,
       add_bias_grad(problem.bias, {q, k, c}, t, dbias, total);
     });
   }
-}
-
-inline void zero_tensor(const Tensor& t) {
-  for (int64_t a = 0; a < t.shape[0]; ++a)
-    for (int64_t b = 0; b < t.shape[1]; ++b)
-      for (int64_t c = 0; c < t.shape[2]; ++c) {
-        float* row = static_cast<float*>(t.data) + a * t.strides[0] + b * t.strides[1] +
-                     c * t.strides[2];
-        std::memset(row, 0, t.shape[3] * sizeof(float));
-      }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -56,6 +56,16 @@ inline void zero_output_rows(const Rows& rows, Span span) {
     std::memset(rows.row(i), 0, rows.cols * size_of(rows.dtype));
 }
 
+inline void zero_tensor(const Tensor& t) {
+  for (int64_t a = 0; a < t.shape[0]; ++a)
+    for (int64_t b = 0; b < t.shape[1]; ++b)
+      for (int64_t c = 0; c < t.shape[2]; ++c) {
+        float* row =
+            static_cast<float*>(t.data) + a * t.strides[0] + b * t.strides[1] + c * t.strides[2];
+        std::memset(row, 0, t.shape[3] * sizeof(float));
+      }
+}
+
 // Statistics, delta, dsink; dQ's accumulators zeroed; dQ written for rows that will see no key.
 inline void prepare(const BackwardJob& job, const std::vector<Sequence>& seqs,
                     const WorkList& queries, const BackwardMemory& memory) {
@@ -64,8 +74,8 @@ inline void prepare(const BackwardJob& job, const std::vector<Sequence>& seqs,
     const WorkItem item = queries[i];
     const Sequence& seq = seqs[item.sequence];
     const Head head = make_head(problem, job.in, seq, item.head);
-    const int64_t place = (queries.first_tile(item.sequence) + item.tile) * problem.heads_q +
-                          item.head;
+    const int64_t place =
+        (queries.first_tile(item.sequence) + item.tile) * problem.heads_q + item.head;
     memory.shared.turn[place].store(0, std::memory_order_relaxed);
     const int64_t q0 = item.tile * job.pass.tile_q, q1 = q0 + job.pass.tile_q;
     const Span slot = {q0, min_of(q1, seq.q_slot)}, used = {q0, min_of(q1, seq.q_used)};
@@ -97,6 +107,15 @@ inline void prepare(const BackwardJob& job, const std::vector<Sequence>& seqs,
   }
 }
 
+// With no query heads nothing reaches K, V and the bias.
+inline void backward_without_queries(const BackwardJob& job, const std::vector<Sequence>& seqs) {
+  for (const Sequence& s : seqs)
+    for (int64_t h = 0; h < job.problem.heads_kv; ++h)
+      for (const Tensor* t : {&job.grads.dk, &job.grads.dv})
+        zero_output_rows(head_rows(job.problem, *t, s, Side::kKey, h), {0, s.kv_slot});
+  if (job.grads.dbias.given()) zero_tensor(job.grads.dbias);
+}
+
 // Calls add(r, keys) for each row of a partial tile with the keys it sees, counted from at.k.begin.
 template <class Add>
 HWY_INLINE void for_rows_seen(const Score& score, const Panel& at, Add&& add) {
@@ -108,8 +127,8 @@ HWY_INLINE void for_rows_seen(const Score& score, const Panel& at, Add&& add) {
   }
 }
 
-// dV += drop(P)^T dO and dK += dS^T Q. Rows whose dO or Q is not finite go alone, over just the keys
-// they see: 0 * NaN would reach the others.
+// dV += drop(P)^T dO and dK += dS^T Q. Rows whose dO or Q is not finite go alone, over just the
+// keys they see: 0 * NaN would reach the others.
 HWY_INLINE void add_kv_grads(const Head& head, const Panel& at, const BackwardTiles& t) {
   const int64_t rows = at.q.size(), cols = at.k.size(), d = head.q.cols, dv = head.v.cols;
   if (at.tile == TileClass::kPartial &&
@@ -147,7 +166,7 @@ inline void store_dkv(const BackwardJob& job, const Head& head, Span slot, Matri
   const Rows dk_out = head_rows(job.problem, job.grads.dk, head.seq, Side::kKey, kv_head);
   const Rows dv_out = head_rows(job.problem, job.grads.dv, head.seq, Side::kKey, kv_head);
   for (int64_t j = slot.begin; j < slot.end; ++j) {
-    unpack(dk.row(j - slot.begin), head.score.dk_factor(), dk_out, j);
+    unpack(dk.row(j - slot.begin), head.score.scale, dk_out, j);
     unpack(dv.row(j - slot.begin), 1.0f, dv_out, j);
   }
 }

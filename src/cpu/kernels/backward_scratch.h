@@ -1,5 +1,5 @@
-// What the backward keeps: shared by all threads, the row statistics, the f32 dQ and whose turn it is
-// to add to it; for each thread, the tiles it works on.
+// What the backward keeps: shared by all threads, the row statistics, the f32 dQ and whose turn it
+// is to add to it; for each thread, the tiles it works on.
 #pragma once
 
 #include <atomic>
@@ -9,9 +9,9 @@
 
 namespace tilewise::cpu {
 
-// P = exp2(s2 - max2 - log2_sum): the LSE in log2 units as a leading and a small part, since one f32
-// would lose the probabilities' digits when the LSE is large. A row that saw nothing has max2 = +inf,
-// so that P = 0.
+// P = exp2(s2 - max2 - log2_sum): the LSE in log2 units as a leading and a small part, since one
+// f32 would lose the probabilities' digits when the LSE is large. A row that saw nothing has max2 =
+// +inf, so that P = 0.
 struct RowStats {
   float max2, log2_sum;
   float delta;  // rowsum(dO * O) - dLSE, so that dS = P * (dP - delta)
@@ -19,10 +19,10 @@ struct RowStats {
 
 // Query tiles are numbered through all sequences; these are kept for each (query tile, query head).
 struct SharedBackward {
-  RowStats* stats;               // stat_count
-  Matrix dq;                     // stat_count x D
-  std::atomic<int32_t>* turn;    // key tiles that have been added to dQ so far
-  double* dsink;                 // this tile's part of the sink's gradient
+  RowStats* stats;             // stat_count
+  Matrix dq;                   // stat_count x D
+  std::atomic<int32_t>* turn;  // key tiles that have been added to dQ so far
+  double* dsink;               // this tile's part of the sink's gradient
 };
 
 struct BackwardTiles {
@@ -33,12 +33,20 @@ struct BackwardTiles {
   Matrix z, cap_slope;  // rows x keys: dropout factors, softcap's derivative
 };
 
-// For D = LSE: rows of O and dO, and what recomputing a row's statistics takes.
+// A row's softmax and sum_j drop(P)_j dP_j (not yet divided by its sum), gathered over key tiles.
+struct Replay {
+  SoftmaxState state;
+  float weighted_dp;
+};
+
+// For the pass before the main loop: rows of O and dO, and what a replay of them takes.
 struct PrepareTiles {
-  Matrix o, d_o;
-  QueryTile query;
-  KeyTile key;
+  Matrix o, d_o, q;  // rows x Dv, rows x Dv, rows x D
+  Matrix kt, vt;     // D x keys, Dv x keys
+  Matrix rows;       // keys x max(D, Dv): K or V before it is transposed
+  Matrix dp;         // kPanel x keys
   PanelScratch panel;
+  Replay* replay;  // rows
 };
 
 inline int64_t q_tile_bound(const Problem& p, int64_t tile_q) {
@@ -70,9 +78,18 @@ inline BackwardTiles carve_backward(Arena& arena, const Problem& p, const PassPl
 }
 
 inline PrepareTiles carve_prepare(Arena& arena, const Problem& p, const PassPlan& pass) {
-  return {arena.matrix(pass.tile_q, p.head_dim_v), arena.matrix(pass.tile_q, p.head_dim_v),
-          carve_query(arena, p, pass.tile_q), carve_key(arena, p, pass.tile_kv),
-          carve_panel(arena, p, pass.tile_kv)};
+  const int64_t rows = pass.tile_q, keys = pass.tile_kv, d = p.head_dim, dv = p.head_dim_v;
+  PrepareTiles t;
+  t.o = arena.matrix(rows, dv);
+  t.d_o = arena.matrix(rows, dv);
+  t.q = arena.matrix(rows, d);
+  t.kt = arena.matrix(padded(d), keys);
+  t.vt = arena.matrix(padded(dv), keys);
+  t.rows = arena.matrix(keys, max_of(d, dv));
+  t.dp = arena.matrix(kPanel, keys);
+  t.panel = carve_panel(arena, p, keys);
+  t.replay = arena.take<Replay>(rows);
+  return t;
 }
 
 // What standard attention writes down for one head.

@@ -51,14 +51,13 @@ inline void standard_head(const BackwardJob& job, const Head& head, const Backwa
   });
   for_all_tiles(grid, [&](Span q, Span k) {
     const BackwardTiles t = at_tile(tiles, whole, q, k);
-    pack_rows(head.k, k, 1.0f, t.k);
+    pack_rows(head.k, k, t.k);
     const bool finite = all_finite(t.k, k.size(), head.k.cols);
-    add_dq(head, {q, k, TileClass::kPartial}, t, finite,
-           memory.shared.dq.from_row(row0 + q.begin));
+    add_dq(head, {q, k, TileClass::kPartial}, t, finite, memory.shared.dq.from_row(row0 + q.begin));
   });
   const Rows dq = head_rows(problem, job.grads.dq, head.seq, Side::kQuery, head.head);
   for (int64_t i = 0; i < head.seq.q_used; ++i)
-    unpack(memory.shared.dq.row(row0 + i), static_cast<float>(scale_of(problem)), dq, i);
+    unpack(memory.shared.dq.row(row0 + i), head.score.scale, dq, i);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -67,6 +66,7 @@ template <>
 void backward_standard<HWY_TARGET>(const BackwardJob& job) {
   const Problem& problem = job.problem;
   const std::vector<Sequence> seqs = sequences(problem, job.in);
+  if (problem.heads_q == 0) return HWY_NAMESPACE::backward_without_queries(job, seqs);
   HWY_NAMESPACE::BackwardMemory memory(job);
   const WorkList queries(seqs, &Sequence::q_slot, job.pass.tile_q, problem.heads_q);
   HWY_NAMESPACE::prepare(job, seqs, queries, memory);

@@ -3,11 +3,12 @@
 //   dV = drop(P)^T dO,  dK = dS^T Q   stay with the key tile, whose thread owns them
 //   dQ += dS K                        comes from every key tile
 //
-// Threads share (sequence, key tile, kv head) items. The additions to a query tile's dQ take turns in
-// the order of the key tiles, so the result is bitwise the same for any number of threads, and a head
-// alone still spreads over all of them: thread n + 1 follows thread n through the queries, one tile
-// behind. Items start in ascending order, so the turn that a thread waits for always belongs to a
-// thread that is running. A query tile's dQ leaves with its last key tile. P, dS: never in memory.
+// Threads share (sequence, key tile, kv head) items. The additions to a query tile's dQ take turns
+// in the order of the key tiles, so the result is bitwise the same for any number of threads, and a
+// head alone still spreads over all of them: thread n + 1 follows thread n through the queries, one
+// tile behind. Items start in ascending order, so the turn that a thread waits for always belongs
+// to a thread that is running. A query tile's dQ leaves with its last key tile. P, dS: never in
+// memory.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/backward_tiled.cpp"
@@ -68,7 +69,7 @@ struct BackwardVisitor {
   void store_dq(const Head& head, Span q, int64_t row) {
     const Rows dq = head_rows(job.problem, job.grads.dq, head.seq, Side::kQuery, head.head);
     for (int64_t r = 0; r < q.size(); ++r)
-      unpack(shared.dq.row(row + r), static_cast<float>(scale_of(job.problem)), dq, q.begin + r);
+      unpack(shared.dq.row(row + r), head.score.scale, dq, q.begin + r);
   }
 };
 
@@ -78,6 +79,7 @@ template <>
 void backward_tiled<HWY_TARGET>(const BackwardJob& job) {
   const Problem& problem = job.problem;
   const std::vector<Sequence> seqs = sequences(problem, job.in);
+  if (problem.heads_q == 0) return HWY_NAMESPACE::backward_without_queries(job, seqs);
   HWY_NAMESPACE::BackwardMemory memory(job);
   const WorkList queries(seqs, &Sequence::q_slot, job.pass.tile_q, problem.heads_q);
   HWY_NAMESPACE::prepare(job, seqs, queries, memory);

@@ -1,6 +1,6 @@
 // fa1: keys outside, queries inside, the loop order of the first paper (FlashAttention, Dao et al.
-// 2022, algorithm 1). The running O and its statistics (m, l) lie in slow memory, here the workspace,
-// and every key tile reads and writes them once. Threads share (sequence, head) items.
+// 2022, algorithm 1). The running O and its statistics (m, l) lie in slow memory, here the
+// workspace, and every key tile reads and writes them once. Threads share (sequence, head) items.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/forward_fa1.cpp"
@@ -21,7 +21,7 @@ struct Fa1Visitor {
 
   void load_kv(Span k) { load_keys(head, k, tiles.key); }
   void step(Span q, Span k, TileClass c) {
-    pack_rows(head.q, q, head.score.q_factor, tiles.query.q);
+    pack_rows(head.q, q, tiles.query.q);
     const QueryTile query = {tiles.query.q, running.o.from_row(q.begin), running.state + q.begin};
     attend(head, {q, k, c}, query, tiles.key, tiles.panel);
   }

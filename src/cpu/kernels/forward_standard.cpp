@@ -1,6 +1,6 @@
 // standard: the baseline of the papers. All scores of a head are written, then all rows normalized,
-// then multiplied with V: Sq x Sk floats of workspace for each thread. Threads share (sequence, head)
-// items.
+// then multiplied with V: Sq x Sk floats of workspace for each thread. Threads share (sequence,
+// head) items.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/forward_standard.cpp"
@@ -33,13 +33,13 @@ struct StandardVisitor {
   void softmax(Span q) {
     for (int64_t i = q.begin; i < q.end; ++i) {
       score_row(head.score, i, keys(), TileClass::kPartial, s.row(i), nullptr);
-      softmax_step(state[i], keys().size(), s.row(i), nullptr, 0);
+      softmax_step(head.score, keys().size(), s.row(i), {state[i], {}, 0});
       if (state[i].sum != 0) scale_row(1.0f / state[i].sum, keys().size(), s.row(i));
     }
   }
   void begin_values(Span q) { zero_rows(tiles.query.o, q.size(), head.v.cols); }
   void values(Span q, Span k) {
-    pack_rows(head.v, k, 1.0f, tiles.key.v);
+    pack_rows(head.v, k, tiles.key.v);
     const Matrix p = s.from_row(q.begin).from_col(k.begin);
     if (head.score.dropout.threshold) drop(q, k, p);
     if (all_finite(tiles.key.v, k.size(), head.v.cols))

@@ -1,6 +1,6 @@
 // The backward's common step: one query tile meets one key tile.
 //
-//   S = (q_factor Q) K^T,  P = exp2(S - LSE)      recomputed, as the forward had it
+//   S = Q K^T,  P = exp2(unit S - LSE)            recomputed, as the forward had it
 //   dP = drop(dO V^T),     dS = P * (dP - delta)  with delta = rowsum(dO * O) - dLSE
 
 // clang-format off
@@ -21,12 +21,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // s -> P, dp -> dS. Where P is 0 so is dS, whatever dP holds: a masked key's V or another row's dO
 // may be inf or NaN.
-HWY_INLINE void softmax_grad_row(const RowStats& stats, int64_t cols, float* s, float* dp) {
+HWY_INLINE void softmax_grad_row(float unit, const RowStats& stats, int64_t cols, float* s,
+                                 float* dp) {
   const F32Tag d;
-  const F32Vec max2 = hn::Set(d, stats.max2), rest = hn::Set(d, stats.log2_sum);
+  const F32Vec u = hn::Set(d, unit), max2 = hn::Set(d, stats.max2);
+  const F32Vec rest = hn::Set(d, stats.log2_sum);
   const F32Vec delta = hn::Set(d, stats.delta);
   for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) {
-    const F32Vec p = exp2(d, hn::Sub(hn::Sub(hn::Load(d, s + j), max2), rest));
+    const F32Vec p = exp2(d, hn::Sub(hn::MulSub(u, hn::Load(d, s + j), max2), rest));
     const F32Vec ds = hn::Mul(p, hn::Sub(hn::Load(d, dp + j), delta));
     hn::Store(p, d, s + j);
     hn::Store(hn::IfThenZeroElse(hn::Eq(p, hn::Zero(d)), ds), d, dp + j);
@@ -36,14 +38,14 @@ HWY_INLINE void softmax_grad_row(const RowStats& stats, int64_t cols, float* s, 
 // K, K^T and V^T of a key tile; V's rows pass through `dv`.
 HWY_INLINE void load_keys_for_grad(const Head& head, Span k, const BackwardTiles& t) {
   load_k_transposed(head, k, t.k, t.kt);
-  pack_rows(head.v, k, 1.0f, t.dv);
+  pack_rows(head.v, k, t.dv);
   transpose(t.dv, k.size(), head.v.cols, t.vt);
 }
 
 HWY_INLINE void load_queries_for_grad(const Head& head, const Rows& d_o, Span q,
                                       const BackwardTiles& t) {
-  pack_rows(head.q, q, head.score.q_factor, t.q);
-  pack_rows(d_o, q, 1.0f, t.d_o);
+  pack_rows(head.q, q, t.q);
+  pack_rows(d_o, q, t.d_o);
 }
 
 // The tiles as seen from column `c0` of the key tile.
@@ -68,7 +70,7 @@ HWY_INLINE void score_grad(const Head& head, const Panel& at, const RowStats* st
     float* cap_slope = head.score.softcap != 0 ? t.cap_slope.row(r) : nullptr;
     score_row(head.score, at.q.begin + r, at.k, at.tile, t.p.row(r), cap_slope);
     if (dropout) multiply_row(t.z.row(r), cols, t.ds.row(r));
-    softmax_grad_row(stats[r], cols, t.p.row(r), t.ds.row(r));
+    softmax_grad_row(head.score.unit, stats[r], cols, t.p.row(r), t.ds.row(r));
     if (dropout) multiply_row(t.z.row(r), cols, t.p.row(r));
   }
 }

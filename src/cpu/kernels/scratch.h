@@ -19,7 +19,7 @@ struct Panel {
 };
 
 struct QueryTile {
-  Matrix q;             // rows x D, times q_factor
+  Matrix q;             // rows x D
   Matrix o;             // rows x Dv, not yet divided by the sum
   SoftmaxState* state;  // rows
   QueryTile from_row(int64_t r) const { return {q.from_row(r), o.from_row(r), state + r}; }

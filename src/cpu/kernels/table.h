@@ -1,5 +1,5 @@
-// Every SIMD kernel of the CPU backend, compiled once per tier from one source: the template argument
-// is the Highway target. cpu/registry.cpp makes rows of them.
+// Every SIMD kernel of the CPU backend, compiled once per tier from one source: the template
+// argument is the Highway target. cpu/registry.cpp makes rows of them.
 #pragma once
 
 #include "cpu/job.h"

@@ -25,8 +25,7 @@ std::int64_t forward_standard_bytes(const Problem& problem, const PassPlan& pass
 }
 
 std::int64_t backward_tiled_bytes(const Problem& problem, const PassPlan& pass) {
-  return backward_shared_bytes(problem, pass) +
-         pass.threads * backward_thread_bytes(problem, pass);
+  return backward_shared_bytes(problem, pass) + pass.threads * backward_thread_bytes(problem, pass);
 }
 
 std::int64_t backward_standard_bytes(const Problem& problem, const PassPlan& pass) {

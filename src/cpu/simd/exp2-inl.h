@@ -2,9 +2,9 @@
 // nothing), x of 128 and above +inf, NaN stays NaN. Elsewhere the relative error is at most 2.0e-7
 // (tests/test_simd.cpp sweeps it): 2.6e-9 from the polynomial, the rest from rounding.
 //
-// x = n + f with |f| <= 1/2: 2^x = 2^n * p(f), p of degree 6 with p(0) = 1, minimax for the relative
-// error, and 2^n added into the exponent bits. n comes from adding 1.5 * 2^23, which leaves it in the
-// low mantissa bits.
+// x = n + f with |f| <= 1/2: 2^x = 2^n * p(f), p of degree 6 with p(0) = 1, minimax for the
+// relative error, and 2^n added into the exponent bits. n comes from adding 1.5 * 2^23, which
+// leaves it in the low mantissa bits.
 
 // clang-format off
 #if defined(TILEWISE_CPU_SIMD_EXP2_INL_H_) == defined(HWY_TARGET_TOGGLE)  // include guard per target

@@ -1,13 +1,14 @@
 // The one matrix product of the CPU backend: C = A B or C += A B, f32, for tiles that sit in L1/L2.
 //
 // A block of kRows x kVecs vectors of C stays in registers while the depth streams past: each step
-// loads kVecs vectors of a row of B and broadcasts kRows numbers of A. A is addressed by two strides,
-// so the transposed products of the backward (dV = P^T dO, dK = dS^T Q) are the same code.
+// loads kVecs vectors of a row of B and broadcasts kRows numbers of A. A is addressed by two
+// strides, so the transposed products of the backward (dV = P^T dO, dK = dS^T Q) are the same code.
 // AVX-512: 8 x 3 = 24 of 32 registers, 11 loads for 24 FMAs, so the two FMA ports decide. Machines
 // with 16 registers: 4 x 3 = 12, 7 loads for 12 FMAs.
 //
-// Every element of C is one chain of FMAs in ascending depth, whatever the blocking: results don't
-// depend on where a row falls.
+// Every element of C is a chain of FMAs in ascending depth, begun anew and added to C every
+// kChainDepth steps: a long chain of like terms drifts (constant rows, D = 512), a short one costs
+// one more pass over C in kChainDepth. The order doesn't depend on where a row or column falls.
 
 // clang-format off
 #if defined(TILEWISE_CPU_SIMD_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)  // include guard per target
@@ -29,6 +30,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr int kGemmRows = HWY_MAX_BYTES >= 64 ? 8 : 4;
 inline constexpr int kGemmVecs = 3;
+inline constexpr int64_t kChainDepth = 64;
 
 template <int kRows, int kVecs>
 HWY_INLINE void gemm_block(Left a, Right b, Matrix c, int64_t depth, Store store) {
@@ -66,8 +68,9 @@ HWY_INLINE void gemm_rows(Left a, Right b, Matrix c, Extent e, Store store) {
   }
 }
 
-// B and C start on vector boundaries and e.cols is a multiple of kPad, so there are no column tails.
-HWY_INLINE void gemm(Left a, Right b, Matrix c, Extent e, Store store) {
+// One chain. B and C start on vector boundaries and e.cols is a multiple of kPad, so there are no
+// column tails.
+HWY_INLINE void gemm_chain(Left a, Right b, Matrix c, Extent e, Store store) {
   const int64_t lanes = hn::Lanes(hn::ScalableTag<float>());
   int64_t col = 0;
   for (; col + kGemmVecs * lanes <= e.cols; col += kGemmVecs * lanes)
@@ -77,6 +80,14 @@ HWY_INLINE void gemm(Left a, Right b, Matrix c, Extent e, Store store) {
     col += 2 * lanes;
   }
   if (col < e.cols) gemm_rows<kGemmRows, 1>(a, b.from_col(col), c.from_col(col), e, store);
+}
+
+HWY_INLINE void gemm(Left a, Right b, Matrix c, Extent e, Store store) {
+  for (int64_t k = 0; k < e.depth || k == 0; k += kChainDepth) {
+    const int64_t depth = min_of(kChainDepth, e.depth - k);
+    gemm_chain(a.from_depth(k), b.from_depth(k), c, {e.rows, e.cols, depth}, store);
+    store = Store::kAdd;
+  }
 }
 
 }  // namespace tilewise::cpu::HWY_NAMESPACE

@@ -12,7 +12,9 @@ namespace tilewise::cpu {
 // tier.
 inline constexpr int64_t kPad = 16;
 
-constexpr int64_t padded(int64_t n) { return round_up(n, kPad); }
+constexpr int64_t padded(int64_t n) {
+  return round_up(n, kPad);
+}
 
 struct Matrix {
   float* data = nullptr;
@@ -28,6 +30,7 @@ struct Left {
   const float* data;
   int64_t row_stride, depth_stride;
   Left from_row(int64_t r) const { return {data + r * row_stride, row_stride, depth_stride}; }
+  Left from_depth(int64_t k) const { return {data + k * depth_stride, row_stride, depth_stride}; }
 };
 
 // The right operand, read in whole vectors: (k, col) at k * stride + col.
@@ -35,11 +38,18 @@ struct Right {
   const float* data;
   int64_t stride;
   Right from_col(int64_t c) const { return {data + c, stride}; }
+  Right from_depth(int64_t k) const { return {data + k * stride, stride}; }
 };
 
-inline Left left(Matrix m) { return {m.data, m.stride, 1}; }
-inline Left left_transposed(Matrix m) { return {m.data, 1, m.stride}; }
-inline Right right(Matrix m) { return {m.data, m.stride}; }
+inline Left left(Matrix m) {
+  return {m.data, m.stride, 1};
+}
+inline Left left_transposed(Matrix m) {
+  return {m.data, 1, m.stride};
+}
+inline Right right(Matrix m) {
+  return {m.data, m.stride};
+}
 
 struct Extent {
   int64_t rows, cols, depth;

@@ -1,6 +1,6 @@
 // Between the caller's tensors and f32 tiles: rows of f32, f16 or bf16 at any row stride become
-// contiguous, zero-padded f32 rows (times a factor); a tile is transposed; rows go back out, rounded
-// to nearest even.
+// contiguous, zero-padded f32 rows; a tile is transposed; rows go back out, times
+// a factor, rounded to nearest even.
 
 // clang-format off
 #if defined(TILEWISE_CPU_SIMD_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)  // include guard per target
@@ -51,15 +51,14 @@ HWY_INLINE float load_f32_scalar(const void* data, int64_t index) {
   return kType == DType::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
 }
 
-// out[0 ... padded(n)) = factor * in[0 ... n), then zeros. Reads nothing past n.
+// out[0 ... padded(n)) = in[0 ... n), then zeros. Reads nothing past n.
 template <DType kType>
-HWY_INLINE void pack_row(const void* in, int64_t n, float factor, float* out) {
+HWY_INLINE void pack_row(const void* in, int64_t n, float* out) {
   const F32Tag d;
   const int64_t lanes = hn::Lanes(d);
-  const F32Vec f = hn::Set(d, factor);
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::Store(hn::Mul(load_f32<kType>(in, i), f), d, out + i);
-  for (; i < n; ++i) out[i] = load_f32_scalar<kType>(in, i) * factor;
+  for (; i + lanes <= n; i += lanes) hn::Store(load_f32<kType>(in, i), d, out + i);
+  for (; i < n; ++i) out[i] = load_f32_scalar<kType>(in, i);
   for (; i < padded(n); ++i) out[i] = 0.0f;
 }
 
@@ -67,17 +66,20 @@ HWY_INLINE void pack_row(const void* in, int64_t n, float factor, float* out) {
 template <class Fn>
 HWY_INLINE void with_dtype(DType dtype, Fn&& fn) {
   switch (dtype) {
-    case DType::kF32: return fn(std::integral_constant<DType, DType::kF32>());
-    case DType::kF16: return fn(std::integral_constant<DType, DType::kF16>());
-    default: return fn(std::integral_constant<DType, DType::kBF16>());
+    case DType::kF32:
+      return fn(std::integral_constant<DType, DType::kF32>());
+    case DType::kF16:
+      return fn(std::integral_constant<DType, DType::kF16>());
+    default:
+      return fn(std::integral_constant<DType, DType::kBF16>());
   }
 }
 
 // Rows `span` of a head's matrix, `rows.cols` numbers each.
-HWY_INLINE void pack_rows(const Rows& rows, Span span, float factor, Matrix out) {
+HWY_INLINE void pack_rows(const Rows& rows, Span span, Matrix out) {
   with_dtype(rows.dtype, [&](auto type) {
     for (int64_t i = span.begin; i < span.end; ++i)
-      pack_row<decltype(type)::value>(rows.row(i), rows.cols, factor, out.row(i - span.begin));
+      pack_row<decltype(type)::value>(rows.row(i), rows.cols, out.row(i - span.begin));
   });
 }
 

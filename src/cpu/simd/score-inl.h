@@ -1,5 +1,5 @@
-// From raw products to probabilities, a row at a time: score function, mask, online softmax, dropout.
-// Logits are in log2 units, so that the exponential is a bare exp2.
+// From raw products to probabilities, a row at a time: score function, mask, online softmax,
+// dropout. The exponential is a bare exp2: the change of base is part of Score::unit.
 
 // clang-format off
 #if defined(TILEWISE_CPU_SIMD_SCORE_INL_H_) == defined(HWY_TARGET_TOGGLE)  // include guard per target
@@ -66,12 +66,14 @@ HWY_INLINE void scale_row(float factor, int64_t cols, float* s) {
     hn::Store(hn::Mul(hn::Load(d, s + j), f), d, s + j);
 }
 
-// Turns t[0 ... k.size()) of query q and keys k into logits; -inf where q doesn't see the key and in
-// the padding. A full tile runs no mask code. `cap_slope` as in softcap_row.
+// Turns the products s[0 ... k.size()) of query q and keys k into logits (times 1 / unit); -inf
+// where q doesn't see the key and in the padding. A full tile runs no mask code. `cap_slope` as in
+// softcap_row.
 HWY_INLINE void score_row(const Score& score, int64_t q, Span k, TileClass c, float* s,
                           float* cap_slope) {
   const int64_t cols = k.size();
   if (!score.plain) {
+    scale_row(score.scale, cols, s);
     if (score.softcap != 0) softcap_row(score.softcap, cols, s, cap_slope);
     if (score.slope != 0)
       alibi_row(score.slope, static_cast<float>(q + score.off - k.begin), cols, s);
@@ -81,7 +83,6 @@ HWY_INLINE void score_row(const Score& score, int64_t q, Span k, TileClass c, fl
         bias_row<decltype(type)::value>(static_cast<std::byte*>(score.bias.row(q)) + first,
                                         score.bias.kv_stride, cols, s);
       });
-    scale_row(kLog2e, cols, s);
   }
   Span seen = {0, cols};
   if (c == TileClass::kPartial) {
@@ -100,13 +101,13 @@ HWY_INLINE float max_of_row(const float* s, int64_t cols) {
   return hn::GetLane(hn::MaxOfLanes(d, m));
 }
 
-// s = exp2(s - shift); returns the sum. -inf gives 0.
-HWY_INLINE float exp2_row(float shift, int64_t cols, float* s) {
+// s = exp2(unit * s - shift), the product unrounded; returns the sum. -inf gives 0.
+HWY_INLINE float exp2_row(float unit, float shift, int64_t cols, float* s) {
   const F32Tag d;
-  const F32Vec m = hn::Set(d, shift);
+  const F32Vec u = hn::Set(d, unit), m = hn::Set(d, shift);
   F32Vec sum = hn::Zero(d);
   for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) {
-    const F32Vec p = exp2(d, hn::Sub(hn::Load(d, s + j), m));
+    const F32Vec p = exp2(d, hn::MulSub(u, hn::Load(d, s + j), m));
     hn::Store(p, d, s + j);
     sum = hn::Add(sum, p);
   }
@@ -115,16 +116,22 @@ HWY_INLINE float exp2_row(float shift, int64_t cols, float* s) {
 
 // One step of the online softmax: logits become weights relative to the row's new maximum, and what
 // the row has gathered so far (sum and output) is brought to that maximum.
-HWY_INLINE void softmax_step(SoftmaxState& state, int64_t cols, float* s, float* o, int64_t dv) {
-  const float top = max_of(state.max2, max_of_row(s, cols));
+struct SoftmaxRow {
+  SoftmaxState& state;
+  Matrix o;  // one row; its columns `dv`, 0 for none
+  int64_t dv;
+};
+HWY_INLINE void softmax_step(const Score& score, int64_t cols, float* s, const SoftmaxRow& row) {
+  SoftmaxState& state = row.state;
+  const float top = max_of(state.max2, score.unit * max_of_row(s, cols));
   const float shift = softmax_shift(top);
   if (top != state.max2) {
     const float alpha = std::exp2(state.max2 - shift);
     state.sum *= alpha;
-    scale_row(alpha, dv, o);
+    scale_row(alpha, row.dv, row.o.data);
     state.max2 = top;
   }
-  state.sum += exp2_row(shift, cols, s);
+  state.sum += exp2_row(score.unit, shift, cols, s);
 }
 
 // z(r, c) = 1 / (1 - p) for kept elements, 0 for dropped ones; q and k start on multiples of 16.
@@ -135,8 +142,8 @@ HWY_INLINE void dropout_tile(const Score& score, Span q, Span k, Matrix z) {
       const auto col_block = static_cast<uint32_t>((k.begin + j) / 16);
       Philox4 calls[32];
       for (uint32_t lane = 0; lane < 32; ++lane)
-        calls[lane] = dropout_block(score.dropout.key, score.batch, score.head, row_block,
-                                    col_block, lane);
+        calls[lane] =
+            dropout_block(score.dropout.key, score.batch, score.head, row_block, col_block, lane);
       const int64_t rows = min_of<int64_t>(16, q.size() - i);
       for (uint32_t r = 0; r < rows; ++r)
         for (uint32_t c = 0; c < 16; ++c) {
