@@ -132,7 +132,7 @@ TEST(Npy, EveryBrokenFileIsAnError) {
        "more than 2^63"},
       {"zero hides overflow", npy_bytes(dict_of("<f4", "(0, 4294967296, 4294967296)"), data),
        "more than 2^63"},
-      {"many extents", npy_bytes(dict_of("<f4", "(" + fmt::format("{:,>150}", "") + ")"), data),
+      {"many extents", npy_bytes(dict_of("<f4", fmt::format("({:,>150})", "")), data),
        "extent"},
       {"rank 65",
        npy_bytes(dict_of("<f4",
