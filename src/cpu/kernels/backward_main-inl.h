@@ -66,50 +66,99 @@ inline void zero_tensor(const Tensor& t) {
       }
 }
 
-// Statistics, delta, dsink; dQ's accumulators zeroed; dQ written for rows that will see no key.
-inline void prepare(const BackwardJob& job, const std::vector<Sequence>& seqs,
-                    const WorkList& queries, const BackwardMemory& memory) {
+// The work of both passes: query tiles of all query heads, key tiles of all kv heads.
+struct BackwardWork {
+  explicit BackwardWork(const BackwardJob& job)
+      : seqs(sequences(job.problem, job.in)),
+        queries(seqs, &Sequence::q_slot, job.pass.tile_q, job.problem.heads_q),
+        keys(seqs, &Sequence::kv_slot, job.pass.tile_kv, job.problem.heads_kv) {}
+  std::vector<Sequence> seqs;
+  WorkList queries, keys;
+};
+
+// The norms that tell which rows deserve a replay.
+inline void measure_keys(const BackwardJob& job, const BackwardWork& work,
+                         const BackwardMemory& memory) {
   const Problem& problem = job.problem;
-  parallel_for(queries.size(), job.pass.threads, [&](int64_t i, int thread) {
-    const WorkItem item = queries[i];
-    const Sequence& seq = seqs[item.sequence];
-    const Head head = make_head(problem, job.in, seq, item.head);
-    const int64_t place =
-        (queries.first_tile(item.sequence) + item.tile) * problem.heads_q + item.head;
-    memory.shared.turn[place].store(0, std::memory_order_relaxed);
-    const int64_t q0 = item.tile * job.pass.tile_q, q1 = q0 + job.pass.tile_q;
-    const Span slot = {q0, min_of(q1, seq.q_slot)}, used = {q0, min_of(q1, seq.q_used)};
-    const int64_t row = stat_index(problem, seq, item.head) + q0;
-    zero_rows(memory.shared.dq.from_row(row), slot.size(), problem.head_dim);
-    const bool sees = !head.score.mask.keys_of(used).empty();
-    zero_output_rows(head_rows(problem, job.grads.dq, seq, Side::kQuery, item.head),
-                     {sees ? max_of(used.end, q0) : q0, slot.end});
-    double dsink = 0;
-    if (!used.empty()) {
-      const StatRows d_lse = stat_rows(problem, job.grads.d_lse, seq, item.head);
-      const PrepareHead in = {head_rows(problem, job.grads.o, seq, Side::kQuery, item.head),
-                              head_rows(problem, job.grads.d_o, seq, Side::kQuery, item.head),
-                              stat_rows(problem, job.grads.lse, seq, item.head),
-                              job.grads.d_lse.given() ? &d_lse : nullptr};
-      PrepareTiles tiles = memory.prepare_tiles(thread);
-      dsink = prepare_rows(head, in, used, job.pass.tile_kv, tiles, memory.shared.stats + row);
-    }
-    if (problem.sink) memory.shared.dsink[place] = dsink;
+  const int64_t group = problem.heads_q / problem.heads_kv;
+  parallel_for(work.keys.size(), job.pass.threads, [&](int64_t i, int thread) {
+    const WorkItem item = work.keys[i];
+    const Sequence& seq = work.seqs[item.sequence];
+    const Head head = make_head(problem, job.in, seq, item.head * group);
+    const Matrix rows = memory.prepare_tiles(thread).rows;
+    const int64_t k0 = item.tile * job.pass.tile_kv;
+    const Span k = {k0, min_of(k0 + job.pass.tile_kv, seq.kv_used)};
+    pack_rows(head.k, k, rows);
+    memory.shared.k_norm[work.keys.place(item)] = max_norm(rows, k.size(), head.k.cols);
   });
-  if (!job.grads.dsink.given()) return;
-  float* dsink = static_cast<float*>(job.grads.dsink.data);
-  const int64_t tiles = queries.size() / max_of<int64_t>(problem.heads_q, 1);
-  for (int64_t h = 0; h < problem.heads_q; ++h) {
+}
+
+inline float longest_key(const BackwardJob& job, const BackwardWork& work,
+                         const BackwardMemory& memory, const WorkItem& item, Span keys) {
+  const int64_t kv_head = item.head / (job.problem.heads_q / job.problem.heads_kv);
+  float most = 0;
+  for (int64_t k0 = keys.begin; k0 < keys.end; k0 += job.pass.tile_kv) {
+    const WorkItem tile = {item.sequence, k0 / job.pass.tile_kv, kv_head};
+    most = max_of(most, memory.shared.k_norm[work.keys.place(tile)]);
+  }
+  return most;
+}
+
+// One query tile of one head: statistics, delta, its part of dsink; dQ's sum begun; dQ written
+// where nothing will be added to it.
+inline void prepare_tile(const BackwardJob& job, const BackwardWork& work,
+                         const BackwardMemory& memory, const WorkItem& item, int thread) {
+  const Problem& problem = job.problem;
+  const Sequence& seq = work.seqs[item.sequence];
+  const Head head = make_head(problem, job.in, seq, item.head);
+  const int64_t q0 = item.tile * job.pass.tile_q, q1 = q0 + job.pass.tile_q;
+  const Span slot = {q0, min_of(q1, seq.q_slot)}, used = {q0, min_of(q1, seq.q_used)};
+  const int64_t row = stat_index(problem, seq, item.head) + q0, place = work.queries.place(item);
+  const Span keys = head.score.mask.keys_of(used);
+
+  memory.shared.turn[place].store(0, std::memory_order_relaxed);
+  zero_rows(memory.shared.dq.from_row(row), slot.size(), problem.head_dim);
+  zero_output_rows(head_rows(problem, job.grads.dq, seq, Side::kQuery, item.head),
+                   {keys.empty() ? q0 : max_of(used.end, q0), slot.end});
+  double dsink = 0;
+  if (!used.empty()) {
+    const StatRows d_lse = stat_rows(problem, job.grads.d_lse, seq, item.head);
+    const PrepareHead in = {head_rows(problem, job.grads.o, seq, Side::kQuery, item.head),
+                            head_rows(problem, job.grads.d_o, seq, Side::kQuery, item.head),
+                            stat_rows(problem, job.grads.lse, seq, item.head),
+                            job.grads.d_lse.given() ? &d_lse : nullptr,
+                            longest_key(job, work, memory, item, keys)};
+    PrepareTiles tiles = memory.prepare_tiles(thread);
+    dsink = prepare_rows(head, in, used, job.pass.tile_kv, tiles, memory.shared.stats + row);
+  }
+  if (problem.sink) memory.shared.dsink[place] = dsink;
+}
+
+// The tiles' parts, always in the same order.
+inline void store_dsink(const BackwardJob& job, const BackwardWork& work,
+                        const BackwardMemory& memory) {
+  const int64_t heads = job.problem.heads_q;
+  for (int64_t h = 0; h < heads; ++h) {
     double sum = 0;
-    for (int64_t tile = 0; tile < tiles; ++tile)
-      sum += memory.shared.dsink[tile * problem.heads_q + h];
-    dsink[h * job.grads.dsink.strides[0]] = static_cast<float>(sum);
+    for (int64_t place = h; place < work.queries.size(); place += heads)
+      sum += memory.shared.dsink[place];
+    static_cast<float*>(job.grads.dsink.data)[h * job.grads.dsink.strides[0]] =
+        static_cast<float>(sum);
   }
 }
 
+inline void prepare(const BackwardJob& job, const BackwardWork& work,
+                    const BackwardMemory& memory) {
+  measure_keys(job, work, memory);
+  parallel_for(work.queries.size(), job.pass.threads, [&](int64_t i, int thread) {
+    prepare_tile(job, work, memory, work.queries[i], thread);
+  });
+  if (job.grads.dsink.given()) store_dsink(job, work, memory);
+}
+
 // With no query heads nothing reaches K, V and the bias.
-inline void backward_without_queries(const BackwardJob& job, const std::vector<Sequence>& seqs) {
-  for (const Sequence& s : seqs)
+inline void backward_without_queries(const BackwardJob& job) {
+  for (const Sequence& s : sequences(job.problem, job.in))
     for (int64_t h = 0; h < job.problem.heads_kv; ++h)
       for (const Tensor* t : {&job.grads.dk, &job.grads.dv})
         zero_output_rows(head_rows(job.problem, *t, s, Side::kKey, h), {0, s.kv_slot});

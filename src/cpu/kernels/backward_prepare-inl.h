@@ -44,6 +44,7 @@ struct PrepareHead {
   Rows o, d_o;
   StatRows lse;
   const StatRows* d_lse;  // null: not given
+  float k_norm;           // of the longest key that the rows see
 };
 
 // Rows `q` of one head; returns their part of the sink's gradient.
@@ -51,13 +52,14 @@ HWY_INLINE double prepare_rows(const Head& head, const PrepareHead& in, Span q, 
                                PrepareTiles& t, RowStats* stats) {
   pack_rows(in.o, q, t.o);
   pack_rows(in.d_o, q, t.d_o);
+  pack_rows(head.q, q, t.q);
   for (int64_t i = q.begin; i < q.end; ++i) {
     RowStats& row = stats[i - q.begin];
     split_lse(in.lse.at(i), row);
     row.delta = dot_row(t.o.row(i - q.begin), t.d_o.row(i - q.begin), in.o.cols);
     if (in.d_lse) row.delta -= in.d_lse->at(i);
   }
-  if (worth_replaying(in.lse, q)) {
+  if (worth_replaying(head, q, in.k_norm, in.lse, t)) {
     replay_rows(head, q, tile_kv, t);
     for (int64_t i = q.begin; i < q.end; ++i)
       adopt(t.replay[i - q.begin], in.lse.at(i), in.d_lse ? in.d_lse->at(i) : 0.0f,

@@ -1,10 +1,10 @@
 // A second look at a row, for the backward's accuracy. The f32 LSE that the forward hands over is
 // good to half a unit in its last place, and P = exp(s - LSE) inherits that as a relative error;
 // delta = rowsum(dO * O) inherits the rounding of O. With logits of ordinary size neither is felt.
-// Where |LSE| is large they are, and the row's maximum, sum and delta are worked out again from Q,
-// K, V and dO, as the forward had them. They are taken only where they agree with the LSE to its
-// last places: a caller may hand in the LSE of a softmax over more keys than these (ring
-// attention).
+// Where |LSE| or |q| |k| is large they are, and the row's maximum, sum and delta are worked out
+// again from Q, K, V and dO, as the forward had them: 2 products more for that tile. They are taken
+// only where they agree with the LSE to its last places: a caller may hand in the LSE of a softmax
+// over more keys than these (ring attention).
 
 // clang-format off
 #if defined(TILEWISE_CPU_KERNELS_REPLAY_INL_H_) == defined(HWY_TARGET_TOGGLE)  // guard per target
@@ -25,10 +25,32 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Up to here P is good to 5e-7. The LSE of unit normal logits over 10^6 keys is 14.3.
 inline constexpr float kTrustedLse = 16.0f;
 
-HWY_INLINE bool worth_replaying(const StatRows& lse, Span q) {
+// Logits that could be larger than this make for rows that one or two keys take, where dS is what
+// is left of large numbers. Unit normal rows reach sqrt(D), 23 at D = 512.
+inline constexpr float kTrustedLogit = 64.0f;
+
+// The norm of the longest row.
+HWY_INLINE float max_norm(Matrix m, int64_t rows, int64_t cols) {
+  const F32Tag d;
+  float most = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    F32Vec sum = hn::Zero(d);
+    for (int64_t c = 0; c < padded(cols); c += hn::Lanes(d)) {
+      const F32Vec x = hn::Load(d, m.row(r) + c);
+      sum = hn::MulAdd(x, x, sum);
+    }
+    most = max_of(most, hn::GetLane(hn::SumOfLanes(d, sum)));
+  }
+  return std::sqrt(most);
+}
+
+// t.q holds the rows' Q; `k_norm` bounds |k| over the keys they see.
+HWY_INLINE bool worth_replaying(const Head& head, Span q, float k_norm, const StatRows& lse,
+                                const PrepareTiles& t) {
   for (int64_t i = q.begin; i < q.end; ++i)
     if (std::isfinite(lse.at(i)) && std::abs(lse.at(i)) > kTrustedLse) return true;
-  return false;
+  const float q_norm = max_norm(t.q, q.size(), head.q.cols);
+  return q_norm * k_norm * std::abs(head.score.scale) > kTrustedLogit;
 }
 
 // sum_j p_j dp_j over a row; a weight of 0 counts nothing, whatever dp holds.
@@ -64,9 +86,8 @@ HWY_INLINE void replay_panel(const Head& head, const Panel& at, const PrepareTil
   }
 }
 
-// Rows `q`; t.d_o holds their dO.
+// Rows `q`; t.q and t.d_o hold their Q and dO.
 HWY_INLINE void replay_rows(const Head& head, Span q, int64_t tile_kv, const PrepareTiles& t) {
-  pack_rows(head.q, q, t.q);
   std::fill(t.replay, t.replay + q.size(), Replay{nothing_seen(head), 0.0f});
   const TileGrid grid = {head.score.mask, q.size(), tile_kv};
   for_visible_kv(grid, q, [&](Span k, TileClass c) {
@@ -79,7 +100,7 @@ HWY_INLINE void replay_rows(const Head& head, Span q, int64_t tile_kv, const Pre
 }
 
 HWY_INLINE void adopt(const Replay& replay, float lse, float d_lse, RowStats& stats) {
-  if (!(std::abs(log_sum_exp(replay.state) - lse) <= 5e-7f * std::abs(lse))) return;
+  if (!(std::abs(log_sum_exp(replay.state) - lse) <= 5e-7f * max_of(1.0f, std::abs(lse)))) return;
   stats.max2 = replay.state.max2;
   stats.log2_sum = static_cast<float>(std::log2(static_cast<double>(replay.state.sum)));
   stats.delta = replay.weighted_dp / replay.state.sum - d_lse;

@@ -23,6 +23,7 @@ struct SharedBackward {
   Matrix dq;                   // stat_count x D
   std::atomic<int32_t>* turn;  // key tiles that have been added to dQ so far
   double* dsink;               // this tile's part of the sink's gradient
+  float* k_norm;               // of the longest key of each (key tile, kv head)
 };
 
 struct BackwardTiles {
@@ -53,11 +54,16 @@ inline int64_t q_tile_bound(const Problem& p, int64_t tile_q) {
   return p.varlen.cu_seqlens_q ? p.varlen.total_q / tile_q + p.batch
                                : p.batch * ceil_div(p.seq_q, tile_q);
 }
+inline int64_t kv_tile_bound(const Problem& p, int64_t tile_kv) {
+  return p.varlen.cu_seqlens_kv ? p.varlen.total_kv / tile_kv + p.batch
+                                : p.batch * ceil_div(p.seq_kv, tile_kv);
+}
 
 inline SharedBackward carve_shared(Arena& arena, const Problem& p, const PassPlan& pass) {
   const int64_t rows = stat_count(p), tiles = q_tile_bound(p, pass.tile_q) * p.heads_q;
   return {arena.take<RowStats>(rows), arena.matrix(rows, p.head_dim),
-          arena.take<std::atomic<int32_t>>(tiles), arena.take<double>(p.sink ? tiles : 0)};
+          arena.take<std::atomic<int32_t>>(tiles), arena.take<double>(p.sink ? tiles : 0),
+          arena.take<float>(kv_tile_bound(p, pass.tile_kv) * p.heads_kv)};
 }
 
 inline BackwardTiles carve_backward(Arena& arena, const Problem& p, const PassPlan& pass) {

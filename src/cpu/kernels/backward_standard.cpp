@@ -65,15 +65,14 @@ inline void standard_head(const BackwardJob& job, const Head& head, const Backwa
 template <>
 void backward_standard<HWY_TARGET>(const BackwardJob& job) {
   const Problem& problem = job.problem;
-  const std::vector<Sequence> seqs = sequences(problem, job.in);
-  if (problem.heads_q == 0) return HWY_NAMESPACE::backward_without_queries(job, seqs);
-  HWY_NAMESPACE::BackwardMemory memory(job);
-  const WorkList queries(seqs, &Sequence::q_slot, job.pass.tile_q, problem.heads_q);
-  HWY_NAMESPACE::prepare(job, seqs, queries, memory);
+  if (problem.heads_q == 0) return HWY_NAMESPACE::backward_without_queries(job);
+  const HWY_NAMESPACE::BackwardMemory memory(job);
+  const HWY_NAMESPACE::BackwardWork work(job);
+  HWY_NAMESPACE::prepare(job, work, memory);
 
   const int64_t group = problem.heads_q / problem.heads_kv;
   parallel_for(problem.batch * problem.heads_kv, job.pass.threads, [&](int64_t i, int thread) {
-    const Sequence& seq = seqs[i / problem.heads_kv];
+    const Sequence& seq = work.seqs[i / problem.heads_kv];
     const BackwardTiles tiles = memory.tiles(thread);
     const StandardMatrices whole = memory.standard_matrices(thread);
     HWY_NAMESPACE::zero_rows(whole.dk, seq.kv_slot, problem.head_dim);

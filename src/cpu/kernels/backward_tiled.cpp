@@ -27,7 +27,8 @@ struct BackwardVisitor {
   const BackwardJob& job;
   const std::vector<Head>& group;  // the query heads of this kv head
   const SharedBackward& shared;
-  int64_t first_tile;  // of this sequence, in the numbering of all query tiles
+  const WorkList& queries;
+  int64_t sequence;
   BackwardTiles& t;
   bool k_finite = true;
 
@@ -53,7 +54,7 @@ struct BackwardVisitor {
       add_kv_grads(head, at, part);
 
       const int64_t tile = q.begin / job.pass.tile_q;
-      auto& turn = shared.turn[(first_tile + tile) * job.problem.heads_q + head.head];
+      auto& turn = shared.turn[queries.place({sequence, tile, head.head})];
       const Span keys = head.score.mask.keys_of(q);
       const int64_t mine = k.begin / job.pass.tile_kv - keys.begin / job.pass.tile_kv;
       wait_for_turn(turn, mine);
@@ -78,28 +79,25 @@ struct BackwardVisitor {
 template <>
 void backward_tiled<HWY_TARGET>(const BackwardJob& job) {
   const Problem& problem = job.problem;
-  const std::vector<Sequence> seqs = sequences(problem, job.in);
-  if (problem.heads_q == 0) return HWY_NAMESPACE::backward_without_queries(job, seqs);
-  HWY_NAMESPACE::BackwardMemory memory(job);
-  const WorkList queries(seqs, &Sequence::q_slot, job.pass.tile_q, problem.heads_q);
-  HWY_NAMESPACE::prepare(job, seqs, queries, memory);
+  if (problem.heads_q == 0) return HWY_NAMESPACE::backward_without_queries(job);
+  const HWY_NAMESPACE::BackwardMemory memory(job);
+  const HWY_NAMESPACE::BackwardWork work(job);
+  HWY_NAMESPACE::prepare(job, work, memory);
 
   const int64_t group = problem.heads_q / problem.heads_kv;
-  const WorkList keys(seqs, &Sequence::kv_slot, job.pass.tile_kv, problem.heads_kv);
-  parallel_for(keys.size(), job.pass.threads, [&](int64_t i, int thread) {
-    const WorkItem item = keys[i];
-    const Sequence& seq = seqs[item.sequence];
+  parallel_for(work.keys.size(), job.pass.threads, [&](int64_t i, int thread) {
+    const WorkItem item = work.keys[i];
+    const Sequence& seq = work.seqs[item.sequence];
     std::vector<Head> heads;
     for (int64_t g = 0; g < group; ++g)
       heads.push_back(make_head(problem, job.in, seq, item.head * group + g));
     BackwardTiles tiles = memory.tiles(thread);
-    HWY_NAMESPACE::BackwardVisitor visitor{job, heads, memory.shared,
-                                           queries.first_tile(item.sequence), tiles};
+    HWY_NAMESPACE::BackwardVisitor visitor{job,          heads,         memory.shared,
+                                           work.queries, item.sequence, tiles};
     const TileGrid grid = {heads[0].score.mask, job.pass.tile_q, job.pass.tile_kv};
-    const int64_t k0 = item.tile * job.pass.tile_kv;
-    walk_fa1(grid, {k0, max_of(k0, min_of(k0 + job.pass.tile_kv, seq.kv_used))}, visitor);
-    const Span slot = {k0, min_of(k0 + job.pass.tile_kv, seq.kv_slot)};
-    HWY_NAMESPACE::store_dkv(job, heads[0], slot, tiles.dk, tiles.dv);
+    const int64_t k0 = item.tile * job.pass.tile_kv, k1 = k0 + job.pass.tile_kv;
+    walk_fa1(grid, {k0, max_of(k0, min_of(k1, seq.kv_used))}, visitor);
+    HWY_NAMESPACE::store_dkv(job, heads[0], {k0, min_of(k1, seq.kv_slot)}, tiles.dk, tiles.dv);
   });
   if (job.grads.dbias.given()) backward_bias<HWY_TARGET>(job);
 }

@@ -24,8 +24,10 @@ class WorkList {
 
   int64_t size() const { return first_.back() * heads_; }
 
-  // Tiles of all sequences before this one.
-  int64_t first_tile(int64_t sequence) const { return first_[sequence]; }
+  // The item's place in the list: what is kept for each item is indexed by it.
+  int64_t place(const WorkItem& item) const {
+    return (first_[item.sequence] + item.tile) * heads_ + item.head;
+  }
 
   // Heads are innermost: items that follow each other belong to different heads where possible.
   WorkItem operator[](int64_t i) const {

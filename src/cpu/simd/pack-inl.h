@@ -39,7 +39,11 @@ HWY_INLINE F32Vec load_f32(const void* data, int64_t index) {
       const hn::RebindToUnsigned<F32Tag> du32;
       return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, bits)));
     } else {
+#if HWY_TARGET == HWY_SCALAR  // Highway's own knows no inf and no NaN
+      return hn::Set(d, f16_to_f32(hn::GetLane(bits)));
+#else
       return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, F32Tag>(), bits));
+#endif
     }
   }
 }
