@@ -24,6 +24,9 @@ std::int64_t for_all_threads(const Problem& problem, const PassPlan& pass) {
   return pass.threads * kBytes(problem, pass);
 }
 
+constexpr const char* kTiledBackward =
+    "keys outside, queries inside: dK and dV stay, dQ takes turns";
+
 std::int64_t nothing(const Problem&, const PassPlan&) {
   return 0;
 }
@@ -60,17 +63,19 @@ const std::vector<Tier>& usable_tiers() {
 
 const std::vector<KernelRow>& kernel_table() {
   static const std::vector<KernelRow> rows = {
-      {"fa2", "queries outside, keys inside; O written once", nullptr, &TierKernels::forward_fa2,
-       &TierKernels::backward_tiled, for_all_threads<forward_fa2_bytes>, backward_tiled_bytes},
-      {"fa1", "keys outside, queries inside, as in the first paper",
-       "reads and writes the running O once for every key tile", &TierKernels::forward_fa1,
+      {"fa2", "queries outside, keys inside; O written once", kTiledBackward, nullptr,
+       &TierKernels::forward_fa2, &TierKernels::backward_tiled, for_all_threads<forward_fa2_bytes>,
+       backward_tiled_bytes},
+      {"fa1", "keys outside, queries inside, as in the first paper", kTiledBackward,
+       "its running O passes through memory once for every key tile", &TierKernels::forward_fa1,
        &TierKernels::backward_tiled, for_all_threads<forward_fa1_bytes>, backward_tiled_bytes},
       {"standard", "the whole score matrix in memory, the papers' baseline",
-       "needs memory that grows with Sq * Sk", &TierKernels::forward_standard,
-       &TierKernels::backward_standard, for_all_threads<forward_standard_bytes>,
-       backward_standard_bytes},
-      {"reference", "float64, the oracle of the tests", "is for checking, not for speed",
-       &TierKernels::forward_reference, &TierKernels::backward_reference, nothing, nothing},
+       "P and dS in memory, then the products", "needs memory that grows with Sq * Sk",
+       &TierKernels::forward_standard, &TierKernels::backward_standard,
+       for_all_threads<forward_standard_bytes>, backward_standard_bytes},
+      {"reference", "float64, the oracle of the tests", "float64, the oracle of the tests",
+       "is for checking, not for speed", &TierKernels::forward_reference,
+       &TierKernels::backward_reference, nothing, nothing},
   };
   return rows;
 }

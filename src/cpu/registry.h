@@ -32,7 +32,8 @@ const std::vector<Tier>& all_tiers();
 
 struct KernelRow {
   const char* name;
-  const char* summary;
+  const char* summary;  // of the forward
+  const char* backward_summary;
   // Why "auto" passes the row over; null for the one it takes.
   const char* not_automatic;
   ForwardFn TierKernels::*forward;

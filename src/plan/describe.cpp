@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "cpu/registry.h"
-#include "tilewise/plan.hpp"
+#include "plan/io_model.h"
 
 namespace tilewise {
 namespace {
@@ -55,7 +55,8 @@ void append_traffic(std::string& out, const char* order, double n, double least)
                      least > 0 ? n / least : 0.0);
 }
 
-void append_pass(std::string& out, const char* name, const PassPlan& pass) {
+void append_pass(std::string& out, Pass which, const PassPlan& pass) {
+  const char* const name = which == Pass::kForward ? "forward" : "backward";
   if (pass.kernel.empty()) {
     out += fmt::format("{}: no kernel\n", name);
   } else {
@@ -63,7 +64,9 @@ void append_pass(std::string& out, const char* name, const PassPlan& pass) {
                        name, pass.kernel, pass.isa, pass.threads, pass.threads == 1 ? "" : "s",
                        pass.tile_q, pass.tile_kv);
     for (const cpu::KernelRow& row : cpu::kernel_table())
-      if (pass.kernel == row.name) out += fmt::format("    {}: {}\n", row.name, row.summary);
+      if (pass.kernel == row.name)
+        out += fmt::format("    {}: {}\n", row.name,
+                           which == Pass::kForward ? row.summary : row.backward_summary);
     out += fmt::format("    workspace {}, {}\n", bytes(static_cast<double>(pass.workspace_bytes)),
                        flops(pass.flops));
     out += fmt::format("    slow-memory traffic with {} of fast memory (least possible {}):\n",
@@ -86,8 +89,8 @@ std::string Plan::describe() const {
                   p.head_dim_v, mask_words(p.mask));
   if (const std::string words = modifier_words(p); !words.empty())
     out += fmt::format("    with {}\n", words);
-  append_pass(out, "forward", forward);
-  append_pass(out, "backward", backward);
+  append_pass(out, Pass::kForward, forward);
+  append_pass(out, Pass::kBackward, backward);
   return out;
 }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
+
 #include "cpu/machine.h"
 #include "cpu/parallel.h"
 #include "cpu/registry.h"
@@ -45,13 +47,24 @@ Status check_tile(const char* name, std::int64_t value) {
                       name, value, cpu::kTileStep, cpu::kMaxTile)};
 }
 
-std::vector<Refusal> passed_over(const Options& options, const cpu::KernelRow& taken) {
+std::int64_t workspace_bytes(const cpu::KernelRow& row, const Problem& problem, Pass pass,
+                             const PassPlan& shape) {
+  return (pass == Pass::kForward ? row.forward_bytes : row.backward_bytes)(problem, shape);
+}
+
+// `taken` has its tiles and threads, which the others are priced with.
+std::vector<Refusal> passed_over(const Plan& plan, Pass pass, const PassPlan& taken) {
   std::vector<Refusal> out;
-  for (const cpu::KernelRow& row : cpu::kernel_table())
-    if (&row != &taken)
-      out.push_back({row.name, options.kernel != "auto"
-                                   ? fmt::format("kernel = \"{}\" was asked for", options.kernel)
-                                   : row.not_automatic});
+  for (const cpu::KernelRow& row : cpu::kernel_table()) {
+    if (taken.kernel == row.name) continue;
+    std::string reason = plan.options.kernel == "auto"
+                             ? row.not_automatic
+                             : fmt::format("kernel = \"{}\" was asked for", plan.options.kernel);
+    const std::int64_t bytes = workspace_bytes(row, plan.problem, pass, taken);
+    if (bytes > static_cast<std::int64_t>(taken.workspace_bytes))
+      reason += fmt::format("; its workspace would be {:.4g} MiB", std::ldexp(bytes, -20));
+    out.push_back({row.name, reason});
+  }
   return out;
 }
 
@@ -66,13 +79,12 @@ PassPlan cpu_pass(const Plan& plan, Pass pass, const cpu::KernelRow& row, const 
                                : cpu::backward_tiles(plan.problem, options);
   out.tile_q = tiles.q;
   out.tile_kv = tiles.kv;
-  const auto bytes = pass == Pass::kForward ? row.forward_bytes : row.backward_bytes;
-  out.workspace_bytes = static_cast<std::size_t>(bytes(plan.problem, out));
+  out.workspace_bytes = static_cast<std::size_t>(workspace_bytes(row, plan.problem, pass, out));
   out.flops = nominal_flops(plan.problem, pass);
   const std::int64_t fast =
       options.fast_memory_bytes ? options.fast_memory_bytes : cpu::machine().l2_bytes;
   out.io = io_model(plan.problem, static_cast<double>(fast), pass);
-  out.passed_over = passed_over(options, row);
+  out.passed_over = passed_over(plan, pass, out);
   return out;
 }
 
