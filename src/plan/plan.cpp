@@ -52,16 +52,19 @@ std::int64_t workspace_bytes(const cpu::KernelRow& row, const Problem& problem, 
   return (pass == Pass::kForward ? row.forward_bytes : row.backward_bytes)(problem, shape);
 }
 
-// `taken` has its tiles and threads, which the others are priced with.
-std::vector<Refusal> passed_over(const Plan& plan, Pass pass, const PassPlan& taken) {
+// `pass_plan` has the tiles and threads that the others are priced with.
+std::vector<Refusal> passed_over(const Plan& plan, Pass pass, const cpu::KernelRow& taken,
+                                 const PassPlan& pass_plan) {
   std::vector<Refusal> out;
   for (const cpu::KernelRow& row : cpu::kernel_table()) {
-    if (taken.kernel == row.name) continue;
+    const bool same =
+        pass == Pass::kForward ? row.forward == taken.forward : row.backward == taken.backward;
+    if (same) continue;
     std::string reason = plan.options.kernel == "auto"
                              ? row.not_automatic
                              : fmt::format("kernel = \"{}\" was asked for", plan.options.kernel);
-    const std::int64_t bytes = workspace_bytes(row, plan.problem, pass, taken);
-    if (bytes > static_cast<std::int64_t>(taken.workspace_bytes))
+    const std::int64_t bytes = workspace_bytes(row, plan.problem, pass, pass_plan);
+    if (bytes > static_cast<std::int64_t>(pass_plan.workspace_bytes))
       reason += fmt::format("; its workspace would be {:.4g} MiB", std::ldexp(bytes, -20));
     out.push_back({row.name, reason});
   }
@@ -84,7 +87,7 @@ PassPlan cpu_pass(const Plan& plan, Pass pass, const cpu::KernelRow& row, const 
   const std::int64_t fast =
       options.fast_memory_bytes ? options.fast_memory_bytes : cpu::machine().l2_bytes;
   out.io = io_model(plan.problem, static_cast<double>(fast), pass);
-  out.passed_over = passed_over(plan, pass, out);
+  out.passed_over = passed_over(plan, pass, row, out);
   return out;
 }
 
