@@ -46,7 +46,12 @@ class BlasAttention {
   std::vector<float> probabilities_;  // (Sq, Sk), when they have a matrix of their own
 };
 
+// Wall time, or the processor time of the whole process: on a machine that others use too, the
+// second leaves out what they took; with several threads it is no measure of speed.
+enum class Clock { kWall, kCpu };
+double seconds(Clock clock);
+
 // FLOP/s of a large square sgemm, the ceiling that this run's other figures are held against.
-double measure_sgemm_flops(int threads);
+double measure_sgemm_flops(int threads, Clock clock);
 
 }  // namespace tilewise::bench

@@ -32,6 +32,7 @@ struct Settings {
   std::string json;
   std::string against = "blas";
   double require = 0;
+  Clock clock = Clock::kWall;
 };
 
 // What a table is printed for.
@@ -137,10 +138,9 @@ std::vector<Contender> make_contenders(const Settings& s, Size size, Buffers& b)
 void time_once(Contender& c, const Settings& s) {
   // Idle workers of one thread pool spin for a while, and would take the next contender's cores.
   if (s.threads > 1) std::this_thread::sleep_for(std::chrono::milliseconds(60));
-  const auto start = std::chrono::steady_clock::now();
+  const double start = seconds(s.clock);
   c.run();
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-  c.ms.push_back(took.count());
+  c.ms.push_back((seconds(s.clock) - start) * 1e3);
 }
 
 // Both must have computed the same thing.
@@ -198,8 +198,9 @@ bool run(const Settings& s, Size size, double ceiling) {
   for (int round = 0; round < s.repeat; ++round)
     for (Contender& c : all) time_once(c, s);
 
-  fmt::print("\nS {}, D {}, {}, heads {}, threads {}, medians of {}\n", size.seq, s.head_dim,
-             s.full ? "full" : "causal", size.heads, s.threads, s.repeat);
+  fmt::print("\nS {}, D {}, {}, heads {}, threads {}, medians of {} ({} time)\n", size.seq,
+             s.head_dim, s.full ? "full" : "causal", size.heads, s.threads, s.repeat,
+             s.clock == Clock::kCpu ? "processor" : "wall");
   fmt::print("  {:<10}{:<12}{:<6}{:>10}{:>10}{:>10}{:>12}{:>12}\n", "impl", "kernel", "dtype", "ms",
              "GFLOP/s", "of sgemm", "MiB extra", "speed-up");
   for (const Contender& c : all) {
@@ -248,16 +249,20 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--require", s.require,
                  "Exit 1 unless f32 is this many times as fast as it, and bf16 no slower than f32");
+  app.add_flag_callback(
+      "--cpu-time", [&s] { s.clock = Clock::kCpu; },
+      "Processor time instead of wall time: for a machine that others use too, and one thread");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (s.clock == Clock::kCpu && s.threads != 1) fail("--cpu-time is for --threads 1");
   for (const char* name : {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"})
     if (std::getenv(name))
       fmt::print(stderr, "warning: {} is set and may slow the baseline; unset it\n", name);
   fmt::print("{}\n{}\n", tilewise::io::cpu_device_name(), blas_description());
-  const double ceiling = measure_sgemm_flops(s.threads);
+  const double ceiling = measure_sgemm_flops(s.threads, s.clock);
   fmt::print("sgemm 2048^3: {:.1f} GFLOP/s\n", ceiling * 1e-9);
   bool fast_enough = true;
   for (const std::int64_t heads : s.heads)
