@@ -1,5 +1,5 @@
 // The online softmax (Milakov and Gimelshein 2018; Dao et al. 2022, section 3.1): a row's running
-// maximum and the sum of exp2(s - max), in units of log2, and the merge of two partial rows.
+// maximum and the sum of exp(s - max), and the merge of two partial rows.
 // No finite number stands for -inf: a row that has seen nothing is (-inf, 0).
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace tilewise {
 
 struct SoftmaxState {
-  float max2;  // log2 units
+  float max;  // in the units the kernel keeps its scores in
   float sum;
 };
 
@@ -18,9 +18,9 @@ inline constexpr float kMinusInf = -__builtin_huge_valf();
 inline constexpr float kMinusInf = -__builtin_inff();
 #endif
 
-// What to subtract before exp2: the maximum, or 0 for a row that has seen nothing, where
+// What to subtract before the exponential: the maximum, or 0 for a row that has seen nothing, where
 // -inf - (-inf) would be NaN.
-TW_HD constexpr float softmax_shift(float max2) { return max2 == kMinusInf ? 0.0f : max2; }
+TW_HD constexpr float softmax_shift(float max) { return max == kMinusInf ? 0.0f : max; }
 
 // The weights that two partial results get when they become one. `a` and `b` are LSE values in
 // natural log; (-inf, -inf) gives weights 0 and stays -inf. exp and log come from the caller, since

@@ -39,15 +39,16 @@ Head make_head(const Problem& problem, const Inputs& in, const Sequence& seq, in
   Score s;
   s.mask = band_of(problem, seq);
   s.scale = scale_of(problem);
+  // A factor of 0 or less would turn -inf around, and a tiny one would take an LSE out of range.
   s.plain = problem.softcap == 0 && problem.alibi == Alibi::kNone && !problem.bias.present &&
-            s.scale > 0;  // a unit of 0 or less would turn -inf around
-  s.unit = s.plain ? static_cast<float>(s.scale * 1.4426950408889634) : kLog2e;
+            !problem.sink && s.scale > 1e-6f;
+  s.natural = s.plain ? s.scale : 1.0f;
+  s.unit = static_cast<float>(s.natural * 1.4426950408889634);
   s.softcap = problem.softcap;
   s.slope = slope_of(problem, in, seq, head);
   s.off = problem.mask.align == Align::kBottomRight ? seq.kv_used - seq.q_used : 0;
   if (problem.bias.present) s.bias = bias_rows(in.bias, seq.batch, head);
-  s.sink = problem.sink;
-  if (s.sink) s.sink2 = static_cast<const float*>(in.sink.data)[head * in.sink.strides[0]] * kLog2e;
+  if (problem.sink) s.sink = static_cast<const float*>(in.sink.data)[head * in.sink.strides[0]];
   s.dropout = {dropout_key(in.dropout_seed, in.dropout_offset),
                dropout_threshold(problem.dropout_p)};
   s.keep_scale = dropout_scale(problem.dropout_p);

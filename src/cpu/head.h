@@ -4,6 +4,7 @@
 
 #include "core/mask.h"
 #include "core/philox.h"
+#include "core/softmax_state.h"
 #include "cpu/rows.h"
 
 namespace tilewise::cpu {
@@ -16,22 +17,22 @@ struct BiasRows {
   void* row(int64_t i) const { return base + i * q_stride * size_of(dtype); }
 };
 
-// The logit is alibi(softcap(scale * q . k)) + bias; kernels hold it as s with the logit in log2
-// units being unit * s. Without softcap, ALiBi and bias, s is the bare product and scale is part of
-// unit. Q is never multiplied beforehand: that would round every q, and with large logits rows of
-// equal products would come out unequal.
+// The logit is alibi(softcap(scale * q . k)) + bias. Kernels hold it as s, the logit being natural
+// * s: without any of those terms s is the bare product and natural = scale, else natural = 1.
+// Products are never multiplied before their maximum is subtracted: that would round away what
+// tells two large logits apart, and carry a bias near the dtype's limits over them.
 struct Score {
   BandMask mask;
   bool plain = true;
   float scale = 1;
-  float unit = 1;  // positive
+  float natural = 1;  // positive
+  float unit = 1;     // natural * log2(e): exp(logit - max logit) = exp2((s - max s) * unit)
   float softcap = 0;
   float slope = 0;
   int64_t off = 0;  // the diagonal, for ALiBi
   BiasRows bias;
-  float sink2 = 0;  // the sink in log2 units
-  bool sink = false;
-  DropoutRule dropout{};  // threshold 0: off
+  float sink = kMinusInf;  // -inf: none
+  DropoutRule dropout{};   // threshold 0: off
   float keep_scale = 1;
   uint32_t batch = 0, head = 0;
 };

@@ -50,8 +50,7 @@ HWY_INLINE void load_keys(const Head& head, Span k, KeyTile& tile) {
 
 // (-inf, 0), or the sink's own logit and weight.
 HWY_INLINE SoftmaxState nothing_seen(const Head& head) {
-  const bool sink = head.score.sink && head.score.sink2 != kMinusInf;
-  return sink ? SoftmaxState{head.score.sink2, 1.0f} : SoftmaxState{kMinusInf, 0.0f};
+  return {head.score.sink, head.score.sink == kMinusInf ? 0.0f : 1.0f};
 }
 
 HWY_INLINE void begin_running(const Head& head, int64_t rows, const QueryTile& tile) {
@@ -122,9 +121,10 @@ HWY_INLINE void attend(const Head& head, const Panel& at, const QueryTile& query
   }
 }
 
-HWY_INLINE float log_sum_exp(SoftmaxState s) {
-  if (s.max2 == kMinusInf && s.sum == 0) return kMinusInf;
-  return static_cast<float>(s.max2 * 0.6931471805599453 + std::log(static_cast<double>(s.sum)));
+HWY_INLINE float log_sum_exp(const Score& score, SoftmaxState s) {
+  if (s.max == kMinusInf && s.sum == 0) return kMinusInf;
+  return static_cast<float>(static_cast<double>(s.max) * score.natural +
+                            std::log(static_cast<double>(s.sum)));
 }
 
 // What rows past seqused get: nothing seen.
@@ -136,11 +136,12 @@ HWY_INLINE void finish_unused(const Head& head, const Rows& o, const StatRows* l
 }
 
 // O = O / l and LSE = m + log l, in the caller's tensors; rows that saw nothing give 0 and -inf.
-HWY_INLINE void finish_queries(Span q, const QueryTile& tile, const Rows& o, const StatRows* lse) {
+HWY_INLINE void finish_queries(const Score& score, Span q, const QueryTile& tile, const Rows& o,
+                               const StatRows* lse) {
   for (int64_t i = q.begin; i < q.end; ++i) {
     const SoftmaxState state = tile.state[i - q.begin];
     unpack(tile.o.row(i - q.begin), state.sum == 0 ? 0.0f : 1.0f / state.sum, o, i);
-    if (lse) lse->at(i) = log_sum_exp(state);
+    if (lse) lse->at(i) = log_sum_exp(score, state);
   }
 }
 

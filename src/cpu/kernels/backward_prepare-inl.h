@@ -32,12 +32,13 @@ HWY_INLINE float dot_row(const float* a, const float* b, int64_t cols) {
   return sum;
 }
 
-// The f32 LSE of the caller, in log2 units, without losing a digit of what it holds.
-HWY_INLINE void split_lse(float lse, RowStats& stats) {
-  const double lse2 = static_cast<double>(lse) * 1.4426950408889634;
-  stats.max2 = lse == kMinusInf ? -kMinusInf : static_cast<float>(lse2);
-  stats.log2_sum =
-      std::isfinite(stats.max2) ? static_cast<float>(lse2 - static_cast<double>(stats.max2)) : 0;
+// The f32 LSE of the caller, without losing a digit of what it holds.
+HWY_INLINE void split_lse(const Score& score, float lse, RowStats& stats) {
+  const double natural = score.natural;
+  stats.max = lse == kMinusInf ? -kMinusInf : static_cast<float>(lse / natural);
+  stats.log2_sum = std::isfinite(stats.max)
+                       ? static_cast<float>((lse - stats.max * natural) * 1.4426950408889634)
+                       : 0.0f;
 }
 
 struct PrepareHead {
@@ -55,21 +56,21 @@ HWY_INLINE double prepare_rows(const Head& head, const PrepareHead& in, Span q, 
   pack_rows(head.q, q, t.q);
   for (int64_t i = q.begin; i < q.end; ++i) {
     RowStats& row = stats[i - q.begin];
-    split_lse(in.lse.at(i), row);
+    split_lse(head.score, in.lse.at(i), row);
     row.delta = dot_row(t.o.row(i - q.begin), t.d_o.row(i - q.begin), in.o.cols);
     if (in.d_lse) row.delta -= in.d_lse->at(i);
   }
   if (worth_replaying(head, q, in.k_norm, in.lse, t)) {
     replay_rows(head, q, tile_kv, t);
     for (int64_t i = q.begin; i < q.end; ++i)
-      adopt(t.replay[i - q.begin], in.lse.at(i), in.d_lse ? in.d_lse->at(i) : 0.0f,
+      adopt(head.score, t.replay[i - q.begin], in.lse.at(i), in.d_lse ? in.d_lse->at(i) : 0.0f,
             stats[i - q.begin]);
   }
   double dsink = 0;
-  if (head.score.sink)
+  if (head.score.sink != kMinusInf)
     for (int64_t r = 0; r < q.size(); ++r) {
-      const double p =
-          std::exp2(static_cast<double>(head.score.sink2) - stats[r].max2 - stats[r].log2_sum);
+      const double logit = static_cast<double>(head.score.sink) - stats[r].max;
+      const double p = std::exp2(logit * 1.4426950408889634 - stats[r].log2_sum);
       if (p != 0) dsink -= p * stats[r].delta;
     }
   return dsink;

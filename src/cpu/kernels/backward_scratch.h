@@ -9,11 +9,11 @@
 
 namespace tilewise::cpu {
 
-// P = exp2(s2 - max2 - log2_sum): the LSE in log2 units as a leading and a small part, since one
-// f32 would lose the probabilities' digits when the LSE is large. A row that saw nothing has max2 =
-// +inf, so that P = 0.
+// P = exp2((s - max) * unit - log2_sum): the LSE as a leading part in the scores' units and a small
+// rest, since one f32 would lose the probabilities' digits when the LSE is large. A row that saw
+// nothing has max = +inf, so that P = 0.
 struct RowStats {
-  float max2, log2_sum;
+  float max, log2_sum;
   float delta;  // rowsum(dO * O) - dLSE, so that dS = P * (dP - delta)
 };
 

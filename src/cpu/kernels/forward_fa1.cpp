@@ -49,7 +49,7 @@ void forward_fa1<HWY_TARGET>(const ForwardJob& job) {
     HWY_NAMESPACE::Fa1Visitor visitor{head, running, tiles};
     const TileGrid grid = {head.score.mask, job.pass.tile_q, job.pass.tile_kv};
     for (int64_t j = 0; j < grid.kv_tiles(); ++j) walk_fa1(grid, grid.kv_span(j), visitor);
-    HWY_NAMESPACE::finish_queries({0, seq.q_used}, running, o, lse_out);
+    HWY_NAMESPACE::finish_queries(head.score, {0, seq.q_used}, running, o, lse_out);
     HWY_NAMESPACE::finish_unused(head, o, lse_out);
   });
 }

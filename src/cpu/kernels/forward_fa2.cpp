@@ -26,7 +26,7 @@ struct Fa2Visitor {
     load_keys(head, k, tiles.key);
     attend(head, {q, k, c}, tiles.query, tiles.key, tiles.panel);
   }
-  void store_o(Span q) { finish_queries(q, tiles.query, o, lse); }
+  void store_o(Span q) { finish_queries(head.score, q, tiles.query, o, lse); }
 };
 
 }  // namespace HWY_NAMESPACE

@@ -52,7 +52,7 @@ struct StandardVisitor {
   void end_values(Span q) {
     const QueryTile tile = {{}, tiles.query.o, row(q)};
     for (int64_t i = q.begin; i < q.end; ++i) {
-      if (lse) lse->at(i) = log_sum_exp(state[i]);
+      if (lse) lse->at(i) = log_sum_exp(head.score, state[i]);
       unpack(tile.o.row(i - q.begin), 1.0f, o, i);
     }
   }

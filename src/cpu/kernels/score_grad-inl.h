@@ -1,6 +1,6 @@
 // The backward's common step: one query tile meets one key tile.
 //
-//   S = Q K^T,  P = exp2(unit S - LSE)            recomputed, as the forward had it
+//   S = Q K^T,  P = exp2(unit (S - max) - rest)   recomputed, as the forward had it
 //   dP = drop(dO V^T),     dS = P * (dP - delta)  with delta = rowsum(dO * O) - dLSE
 
 // clang-format off
@@ -24,11 +24,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 HWY_INLINE void softmax_grad_row(float unit, const RowStats& stats, int64_t cols, float* s,
                                  float* dp) {
   const F32Tag d;
-  const F32Vec u = hn::Set(d, unit), max2 = hn::Set(d, stats.max2);
+  const F32Vec u = hn::Set(d, unit), top = hn::Set(d, stats.max);
   const F32Vec rest = hn::Set(d, stats.log2_sum);
   const F32Vec delta = hn::Set(d, stats.delta);
   for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) {
-    const F32Vec p = exp2(d, hn::Sub(hn::MulSub(u, hn::Load(d, s + j), max2), rest));
+    const F32Vec p = exp2(d, hn::MulSub(u, hn::Sub(hn::Load(d, s + j), top), rest));
     const F32Vec ds = hn::Mul(p, hn::Sub(hn::Load(d, dp + j), delta));
     hn::Store(p, d, s + j);
     hn::Store(hn::IfThenZeroElse(hn::Eq(p, hn::Zero(d)), ds), d, dp + j);

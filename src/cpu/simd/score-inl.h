@@ -66,7 +66,7 @@ HWY_INLINE void scale_row(float factor, int64_t cols, float* s) {
     hn::Store(hn::Mul(hn::Load(d, s + j), f), d, s + j);
 }
 
-// Turns the products s[0 ... k.size()) of query q and keys k into logits (times 1 / unit); -inf
+// Turns the products s[0 ... k.size()) of query q and keys k into logits (times 1 / natural); -inf
 // where q doesn't see the key and in the padding. A full tile runs no mask code. `cap_slope` as in
 // softcap_row.
 HWY_INLINE void score_row(const Score& score, int64_t q, Span k, TileClass c, float* s,
@@ -101,13 +101,13 @@ HWY_INLINE float max_of_row(const float* s, int64_t cols) {
   return hn::GetLane(hn::MaxOfLanes(d, m));
 }
 
-// s = exp2(unit * s - shift), the product unrounded; returns the sum. -inf gives 0.
+// s = exp2((s - shift) * unit); returns the sum. -inf gives 0.
 HWY_INLINE float exp2_row(float unit, float shift, int64_t cols, float* s) {
   const F32Tag d;
   const F32Vec u = hn::Set(d, unit), m = hn::Set(d, shift);
   F32Vec sum = hn::Zero(d);
   for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) {
-    const F32Vec p = exp2(d, hn::MulSub(u, hn::Load(d, s + j), m));
+    const F32Vec p = exp2(d, hn::Mul(hn::Sub(hn::Load(d, s + j), m), u));
     hn::Store(p, d, s + j);
     sum = hn::Add(sum, p);
   }
@@ -123,13 +123,13 @@ struct SoftmaxRow {
 };
 HWY_INLINE void softmax_step(const Score& score, int64_t cols, float* s, const SoftmaxRow& row) {
   SoftmaxState& state = row.state;
-  const float top = max_of(state.max2, score.unit * max_of_row(s, cols));
+  const float top = max_of(state.max, max_of_row(s, cols));
   const float shift = softmax_shift(top);
-  if (top != state.max2) {
-    const float alpha = std::exp2(state.max2 - shift);
+  if (top != state.max) {
+    const float alpha = std::exp2((state.max - shift) * score.unit);
     state.sum *= alpha;
     scale_row(alpha, row.dv, row.o.data);
-    state.max2 = top;
+    state.max = top;
   }
   state.sum += exp2_row(score.unit, shift, cols, s);
 }
