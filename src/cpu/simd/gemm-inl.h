@@ -62,30 +62,29 @@ HWY_INLINE void gemm_rows(Left a, Right b, Matrix c, Extent e, Store store) {
   for (; r + kRows <= e.rows; r += kRows)
     gemm_block<kRows, kVecs>(a.from_row(r), b, c.from_row(r), e.depth, store);
   if constexpr (kRows > 1) {
-    if (r < e.rows)
-      gemm_rows<kRows / 2, kVecs>(a.from_row(r), b, c.from_row(r), {e.rows - r, e.cols, e.depth},
-                                  store);
+    const Extent rest = {e.rows - r, e.cols, e.depth};
+    if (rest.rows > 0) gemm_rows<kRows / 2, kVecs>(a.from_row(r), b, c.from_row(r), rest, store);
   }
 }
 
-// One chain. B and C start on vector boundaries and e.cols is a multiple of kPad, so there are no
-// column tails.
+// One chain, in column blocks of kVecs vectors and narrower ones for what is left over. B and C
+// start on vector boundaries and e.cols is a multiple of kPad, so there are no column tails.
+template <int kVecs>
 HWY_INLINE void gemm_chain(Left a, Right b, Matrix c, Extent e, Store store) {
-  const int64_t lanes = hn::Lanes(hn::ScalableTag<float>());
+  const int64_t block = kVecs * hn::Lanes(hn::ScalableTag<float>());
   int64_t col = 0;
-  for (; col + kGemmVecs * lanes <= e.cols; col += kGemmVecs * lanes)
-    gemm_rows<kGemmRows, kGemmVecs>(a, b.from_col(col), c.from_col(col), e, store);
-  if (col + 2 * lanes <= e.cols) {
-    gemm_rows<kGemmRows, 2>(a, b.from_col(col), c.from_col(col), e, store);
-    col += 2 * lanes;
+  for (; col + block <= e.cols; col += block)
+    gemm_rows<kGemmRows, kVecs>(a, b.from_col(col), c.from_col(col), e, store);
+  if constexpr (kVecs > 1) {
+    const Extent rest = {e.rows, e.cols - col, e.depth};
+    if (rest.cols > 0) gemm_chain<kVecs - 1>(a, b.from_col(col), c.from_col(col), rest, store);
   }
-  if (col < e.cols) gemm_rows<kGemmRows, 1>(a, b.from_col(col), c.from_col(col), e, store);
 }
 
 HWY_INLINE void gemm(Left a, Right b, Matrix c, Extent e, Store store) {
   for (int64_t k = 0; k < e.depth || k == 0; k += kChainDepth) {
     const int64_t depth = min_of(kChainDepth, e.depth - k);
-    gemm_chain(a.from_depth(k), b.from_depth(k), c, {e.rows, e.cols, depth}, store);
+    gemm_chain<kGemmVecs>(a.from_depth(k), b.from_depth(k), c, {e.rows, e.cols, depth}, store);
     store = Store::kAdd;
   }
 }
