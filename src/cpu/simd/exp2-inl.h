@@ -21,12 +21,18 @@ HWY_BEFORE_NAMESPACE();
 namespace tilewise::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <class D, class V = hn::Vec<D>>
+// What the caller knows of x; saves the upper cap.
+enum class Exponent { kAny, kNotPositive };
+
+template <Exponent kKnown = Exponent::kAny, class D, class V = hn::Vec<D>>
 HWY_INLINE V exp2(D d, V x) {
   const hn::RebindToSigned<D> di;
   const V magic = hn::Set(d, 12582912.0f);
-  const V cap = hn::Set(d, 128.0f);
-  const V capped = hn::IfThenElse(hn::Gt(x, cap), cap, x);  // a NaN passes, as through no Min
+  V capped = x;
+  if constexpr (kKnown == Exponent::kAny) {
+    const V cap = hn::Set(d, 128.0f);
+    capped = hn::IfThenElse(hn::Gt(x, cap), cap, x);  // a NaN passes, as through no Min
+  }
   const V shifted = hn::Add(capped, magic);
   const V f = hn::Sub(capped, hn::Sub(shifted, magic));
   V p = hn::MulAdd(hn::Set(d, 1.55946782e-4f), f, hn::Set(d, 1.34066439e-3f));

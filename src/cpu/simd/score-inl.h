@@ -107,7 +107,7 @@ HWY_INLINE float exp2_row(float unit, float shift, int64_t cols, float* s) {
   const F32Vec u = hn::Set(d, unit), m = hn::Set(d, shift);
   F32Vec sum = hn::Zero(d);
   for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) {
-    const F32Vec p = exp2(d, hn::Mul(hn::Sub(hn::Load(d, s + j), m), u));
+    const F32Vec p = exp2<Exponent::kNotPositive>(d, hn::Mul(hn::Sub(hn::Load(d, s + j), m), u));
     hn::Store(p, d, s + j);
     sum = hn::Add(sum, p);
   }
