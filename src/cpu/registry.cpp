@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/base.h"
 #include "cpu/kernels/table.h"
 #include "hwy/highway.h"
 #include "hwy/targets.h"
@@ -19,9 +20,18 @@ Tier make_tier(const char* name) {
            backward_tiled<kTarget>, backward_standard<kTarget>, backward_reference}};
 }
 
-template <std::int64_t (*kBytes)(const Problem&, const PassPlan&)>
+using Bytes = std::int64_t (*)(const Problem&, const PassPlan&);
+
+template <Bytes kBytes>
 std::int64_t for_all_threads(const Problem& problem, const PassPlan& pass) {
   return pass.threads * kBytes(problem, pass);
+}
+
+// For kernels whose items are whole heads: no more threads than those find work.
+template <Bytes kBytes>
+std::int64_t for_busy_threads(const Problem& problem, const PassPlan& pass) {
+  return min_of<std::int64_t>(pass.threads, problem.batch * problem.heads_q) *
+         kBytes(problem, pass);
 }
 
 constexpr const char* kTiledBackward =
@@ -68,11 +78,11 @@ const std::vector<KernelRow>& kernel_table() {
        backward_tiled_bytes},
       {"fa1", "keys outside, queries inside, as in the first paper", kTiledBackward,
        "its running O passes through memory once for every key tile", &TierKernels::forward_fa1,
-       &TierKernels::backward_tiled, for_all_threads<forward_fa1_bytes>, backward_tiled_bytes},
+       &TierKernels::backward_tiled, for_busy_threads<forward_fa1_bytes>, backward_tiled_bytes},
       {"standard", "the whole score matrix in memory, the papers' baseline",
        "P and dS in memory, then the products", "needs memory that grows with Sq * Sk",
        &TierKernels::forward_standard, &TierKernels::backward_standard,
-       for_all_threads<forward_standard_bytes>, backward_standard_bytes},
+       for_busy_threads<forward_standard_bytes>, backward_standard_bytes},
       {"reference", "float64, the oracle of the tests", "float64, the oracle of the tests",
        "is for checking, not for speed", &TierKernels::forward_reference,
        &TierKernels::backward_reference, nothing, nothing},

@@ -29,7 +29,9 @@ std::int64_t backward_tiled_bytes(const Problem& problem, const PassPlan& pass) 
 }
 
 std::int64_t backward_standard_bytes(const Problem& problem, const PassPlan& pass) {
-  return backward_tiled_bytes(problem, pass) + pass.threads * standard_matrix_bytes(problem);
+  return backward_tiled_bytes(problem, pass) +
+         min_of<std::int64_t>(pass.threads, problem.batch * problem.heads_kv) *
+             standard_matrix_bytes(problem);
 }
 
 }  // namespace tilewise::cpu
