@@ -6,15 +6,13 @@
 //   3. ||out - ref|| <= r ||ref||, r = 2e-6 (f32), 1e-3 (f16), 8e-3 (bf16); gradients 3 r.
 //
 // What the smallest numbers of the output's dtype cannot express does not count: half of f16's
-// smallest step, and below 2^-120 in f32 and bf16. Two facts about gradients are part of the rule,
-// since no method that keeps to the interface could meet it otherwise:
-//   - A gradient may cancel to nothing (one visible key: dQ = 0 whatever dO). Where the caller
-//   gives
-//     the magnitude, the same sums with every term positive, ||ref|| counts as at least 1/32 of it.
-//   - A backward starts from LSE in float32, so it knows a probability to a relative |LSE| 2^-24
-//   and
-//     no better. From |LSE| ~ 25 in f32 on this exceeds 3 r: r becomes max|LSE| 2^-22, and (2)
-//     allows that much of max|ref| more.
+// smallest step, and below 2^-120 in f32 and bf16.
+//
+// A gradient may cancel to nothing (one visible key: dQ = 0 whatever dO), and then has no relative
+// error to speak of. So its `magnitude`, the same sums with every term positive, counts too: 1/32
+// of its norm is the least that ||ref|| is taken for, and r/32 of its maximum is allowed in (2) if
+// that is more. And a backward starts from an O that was rounded on the way, so low is carried out
+// both ways (RowSum in low.h) and the larger error is the yardstick.
 #pragma once
 
 #include <string>
@@ -33,8 +31,8 @@ struct Judged {
   const std::vector<double>& low;
   DType dtype = DType::kF32;  // of the problem's inputs
   Quantity quantity = Quantity::kOutput;
-  const std::vector<double>* magnitude = nullptr;  // of a gradient
-  double max_lse = 0;                              // of a gradient: the largest finite |LSE|
+  const std::vector<double>* low_from_output = nullptr;  // of a gradient
+  const std::vector<double>* magnitude = nullptr;        // of a gradient
 };
 
 struct Verdict {
@@ -46,7 +44,9 @@ struct Verdict {
 
 Verdict judge(const Judged& j);
 
-// LSE is float32 whatever the inputs: each |lse - ref| <= 1e-5 + 1e-6 |ref|. `text` as above.
-Verdict judge_lse(const Tensor& lse, const std::vector<double>& ref);
+// LSE is float32 whatever the inputs: each |lse - ref| <= 1e-5 + 2e-6 m, where m is |ref| or the
+// largest sum of |terms| of a logit in this row (`magnitude`, may be empty), if that is more.
+Verdict judge_lse(const Tensor& lse, const std::vector<double>& ref,
+                  const std::vector<double>& magnitude);
 
 }  // namespace tilewise::reference

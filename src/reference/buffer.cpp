@@ -103,13 +103,13 @@ Buffer Buffer::fuse(const std::vector<TensorSpec>& specs, const std::vector<Tens
   return buffer;
 }
 
-bool Buffer::surroundings_intact(const std::vector<const Tensor*>& views) const {
+bool Buffer::surroundings_intact(const std::vector<Tensor>& views) const {
   std::vector<std::uint8_t> bytes = bytes_;
-  for (const Tensor* t : views) {
-    const std::int64_t start = static_cast<const std::uint8_t*>(t->data) - bytes_.data();
-    for_each_offset(*t, [&](std::int64_t offset) {
-      const std::int64_t at = start + offset * size_of(t->dtype);
-      for (std::int64_t i = at; i < at + size_of(t->dtype); ++i) bytes[i] = kPoison[i % 2];
+  for (const Tensor& t : views) {
+    const std::int64_t start = static_cast<const std::uint8_t*>(t.data) - bytes_.data();
+    for_each_offset(t, [&](std::int64_t offset) {
+      const std::int64_t at = start + offset * size_of(t.dtype);
+      for (std::int64_t i = at; i < at + size_of(t.dtype); ++i) bytes[i] = kPoison[i % 2];
     });
   }
   for (std::size_t i = 0; i < bytes.size(); ++i)

@@ -38,7 +38,7 @@ class Buffer {
   void seal();
   bool changed() const { return bytes_ != sealed_; }
   // Whether every byte that belongs to no element of `views` is still poison.
-  bool surroundings_intact(const std::vector<const Tensor*>& views) const;
+  bool surroundings_intact(const std::vector<Tensor>& views) const;
 
  private:
   Tensor view(std::int64_t offset, std::vector<std::int64_t> shape,

@@ -13,12 +13,14 @@ namespace tilewise::reference {
 // What Q, K, V and dO hold. Every number is exact in the problem's dtype.
 //   kNormal        N(0, 1)
 //   kOutliers      N(0, 1), and one entry in a thousand N(0, 100) on top
-//   kConstantRows  every row of one value, a multiple of 1/8
-//   kHugeLogits    rows of logits around +-1e4. Entries are small integers times 32, so products
-//   are
-//                  exact in f32 and logits of one row are equal or at least 45 apart: the softmax
-//                  is a matter of which key wins, not of the last bit of a logit. Bias is constant
-//                  along a row. Not with ALiBi.
+//   kConstantRows  every row of one value. In f32 a multiple of 1/8: sums of products are exact,
+//   and
+//                  logits reach sqrt(D) times 5 or so. In f16 and bf16 N(0, 1), for Q and K divided
+//                  by D^(1/4) so that logits stay N(0, 1): a row whose softmax is all but one-hot
+//                  has gradients below what the rounding of O leaves of them.
+//   kHugeLogits    rows of logits around +1e4 or -1e4. Keys of one row of logits are equal, or at
+//                  least 45 apart: which keys win decides the softmax, not the last bit of a logit
+//                  (whose step is 1e-3 in f32). Bias is constant along a row. Not with ALiBi.
 enum class InputKind : std::uint8_t { kNormal, kOutliers, kConstantRows, kHugeLogits };
 
 constexpr const char* name_of(InputKind kind) {

@@ -74,27 +74,46 @@ class Filler {
   }
 
   void row(const Tensor& t, std::int64_t base, std::int64_t d, Role role) {
-    const double constant =
-        std::max(1.0, std::abs(std::round(8 * normal_(random_)))) / 8 * (random_() % 2 ? 1 : -1);
-    const double sign = random_() % 2 ? 1 : -1;
+    if (c_.kind == InputKind::kHugeLogits && role == Role::kQuery) return huge_query(t, base, d);
+    if (c_.kind == InputKind::kHugeLogits && role == Role::kKey) return huge_key(t, base, d);
+    const double constant = constant_of(role);
     for (std::int64_t i = 0; i < d; ++i) {
       double x = normal_(random_);
       if (c_.kind == InputKind::kOutliers && random_() % 1000 == 0) x += 10 * normal_(random_);
       if (c_.kind == InputKind::kConstantRows) x = constant;
-      if (c_.kind == InputKind::kHugeLogits && role != Role::kOther) x = huge(i, d, role, sign);
       store_element(t, base + i, x);
     }
   }
 
-  // The first entry moves the whole row of logits to about +1e4 or -1e4: it is the same in every
-  // key.
-  double huge(std::int64_t i, std::int64_t d, Role role, double sign) {
-    constexpr double kUnit = 32;
-    if (i == 0 && role == Role::kKey) return 4 * kUnit;
-    if (i == 0) return sign * std::round(2.5 * std::sqrt(static_cast<double>(d))) * kUnit;
-    constexpr double kSteps[] = {-2, -1, 1, 2};
-    return kSteps[random_() % 4] * kUnit;
+  double constant_of(Role role) {
+    const double x = normal_(random_);
+    if (c_.problem.dtype == DType::kF32)
+      return std::max(1.0, std::abs(std::round(8 * x))) / 8 * sign();
+    const double d = static_cast<double>(c_.problem.head_dim);
+    return role == Role::kOther ? x : x / std::sqrt(std::sqrt(d));
   }
+
+  // With u = 32, D the head dim and scale 1 / sqrt(D), q . k * scale = +-1e4 + 1024 m y / sqrt(D):
+  //   key    (4 u, y u, y u, ...)              y one of +-1 ... +-4
+  //   query  (+-2.5 sqrt(D) u, x_1 u, ...)     m = x_1 + x_2 + ..., odd and therefore never 0
+  // Every number has at most 8 significant bits, so bf16 holds it.
+  static constexpr double kUnit = 32;
+
+  void huge_key(const Tensor& t, std::int64_t base, std::int64_t d) {
+    const double y = sign() * static_cast<double>(1 + random_() % 4);
+    for (std::int64_t i = 0; i < d; ++i) store_element(t, base + i, (i ? y : 4) * kUnit);
+  }
+
+  void huge_query(const Tensor& t, std::int64_t base, std::int64_t d) {
+    store_element(t, base, sign() * std::round(2.5 * std::sqrt(static_cast<double>(d))) * kUnit);
+    for (std::int64_t i = 1; i < d; ++i) {
+      const double odd = random_() % 2 ? 1 : 3, even = 2;
+      // As many odd numbers as make the sum odd: all d - 1 of them, or all but the first.
+      store_element(t, base + i, sign() * (i == 1 && d % 2 ? even : odd) * kUnit);
+    }
+  }
+
+  double sign() { return random_() % 2 ? 1 : -1; }
 
   void lse_gradient(const Tensor& t) {
     const int s = t.rank - 1;

@@ -71,6 +71,10 @@ Dense dropped(const Head& head, Dense a) {
   return a;
 }
 
+double absolute(double x) {
+  return std::abs(x);
+}
+
 enum class Terms { kSigned, kAbsolute };
 
 HeadGradients<double> head_backward(const Head& head, const Tensor& d_o, const Tensor& d_lse,
@@ -83,9 +87,8 @@ HeadGradients<double> head_backward(const Head& head, const Tensor& d_o, const T
   const Softmax soft = softmax(head, q, k);
   double scale = head.scale();
   if (terms == Terms::kAbsolute) {
-    const auto magnitude = [](double x) { return std::abs(x); };
-    q = mapped(q, magnitude), k = mapped(k, magnitude), v = mapped(v, magnitude);
-    g_o = mapped(g_o, magnitude);
+    q = mapped(q, absolute), k = mapped(k, absolute), v = mapped(v, absolute);
+    g_o = mapped(g_o, absolute);
     scale = std::abs(scale);
   }
 
@@ -104,7 +107,10 @@ HeadGradients<double> head_backward(const Head& head, const Tensor& d_o, const T
   }
   Dense dx = mapped(r.ds, [&](double x) { return x * scale; });
   if (head.problem.softcap > 0)
-    for (std::size_t at = 0; at < dx.data.size(); ++at) dx.data[at] *= soft.cap_slope.data[at];
+    for (std::size_t at = 0; at < dx.data.size(); ++at) {
+      const double slope = soft.cap_slope.data[at];  // 1 - t^2, or 1 + t^2
+      dx.data[at] *= terms == Terms::kSigned ? slope : 2 - slope;
+    }
   r.dq = product(dx, k, ZeroWeights::kSkip);
   r.dk = product(transposed(dx), q, ZeroWeights::kSkip);
   return r;
@@ -120,6 +126,26 @@ ForwardResult forward(const Problem& p, const Inputs& in) {
     return HeadOutput<double>{product(dropped(head, std::move(soft.p)), v, ZeroWeights::kSkip),
                               std::move(soft.lse)};
   });
+}
+
+std::vector<double> logit_magnitude(const Problem& p, const Inputs& in) {
+  const auto per_head = [&](const Head& head) {
+    const Dense q = mapped(gather<double>(in.q, head.q, head.head), absolute);
+    const Dense k = mapped(gather<double>(in.k, head.kv, head.kv_head()), absolute);
+    const Dense s = product(q, transposed(k));
+    HeadOutput<double> r{Dense(head.q.used, p.head_dim_v), std::vector<double>(head.q.used)};
+    for (std::int64_t i = 0; i < s.rows; ++i)
+      for (std::int64_t j = 0; j < s.cols; ++j) {
+        const double bias = head.bias(i, j);
+        if (!head.visible(i, j) || bias == -kInf) continue;
+        const double terms = std::abs(head.scale()) * s(i, j) + std::abs(head.alibi(i, j));
+        r.lse[i] = std::fmax(r.lse[i], terms + std::abs(bias));
+      }
+    return r;
+  };
+  std::vector<double> largest = collect_forward(p, in, per_head).lse;
+  for (double& x : largest) x = std::fmax(x, 0);
+  return largest;
 }
 
 BackwardResult backward(const Problem& p, const Inputs& in, const Tensor& d_o,

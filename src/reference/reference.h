@@ -23,6 +23,10 @@ struct BackwardResult {
 // The inputs are taken as they are (f16 and bf16 exactly). O(Sq x Sk) memory for each head.
 ForwardResult forward(const Problem& problem, const Inputs& in);
 
+// Shaped as LSE: the largest sum of |terms| among the logits that a row sees, which is what the
+// rounding of a logit is relative to. 0 for a row that sees no key.
+std::vector<double> logit_magnitude(const Problem& problem, const Inputs& in);
+
 // Recomputes the forward in float64. `d_lse` may be not given.
 BackwardResult backward(const Problem& problem, const Inputs& in, const Tensor& d_o,
                         const Tensor& d_lse);

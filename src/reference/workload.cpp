@@ -1,6 +1,8 @@
 // See workload.h.
 #include "reference/workload.h"
 
+#include <fmt/format.h>
+
 #include "reference/fill.h"
 
 namespace tilewise::reference {
@@ -40,17 +42,23 @@ Workload::Workload(const Case& c, std::uint64_t seed) : layout_(c.layout) {
   allocate_inputs(c);
   allocate_outputs(c);
   fill(c, seed, in, grads);
+  seal_inputs();
+}
+
+void Workload::seal_inputs() {
   for (Owned& o : inputs_) o.buffer.seal();
 }
 
 void Workload::add(Group& group, const char* name, const TensorSpec& spec, Tensor* view) {
-  group.push_back({Buffer::make(spec, layout_, view), {view}, name});
+  Buffer buffer = Buffer::make(spec, layout_, view);
+  group.push_back({std::move(buffer), {*view}, name});
 }
 
 void Workload::add_fused(Group& group, const char* name, const std::vector<TensorSpec>& specs,
                          const std::vector<Tensor*>& views) {
   Buffer buffer = Buffer::fuse(specs, views);
-  group.push_back({std::move(buffer), {views.begin(), views.end()}, name});
+  group.push_back({std::move(buffer), {}, name});
+  for (const Tensor* view : views) group.back().views.push_back(*view);
 }
 
 void Workload::allocate_inputs(const Case& c) {
@@ -120,11 +128,11 @@ void Workload::poison_gradients() {
 
 std::string Workload::damage() const {
   for (const Owned& o : inputs_)
-    if (o.buffer.changed()) return std::string(o.name) + " (input) was written";
+    if (o.buffer.changed()) return fmt::format("{} (input) was written", o.name);
   for (const Group* group : {&outputs_, &gradients_})
     for (const Owned& o : *group)
       if (!o.buffer.surroundings_intact(o.views))
-        return std::string("memory around ") + o.name + " was written";
+        return fmt::format("memory around {} was written", o.name);
   return {};
 }
 

@@ -23,13 +23,15 @@ class Workload {
 
   void poison_outputs();    // O and LSE
   void poison_gradients();  // dQ, dK, dV, dbias, dsink
+  // To be called after a test has changed an input by hand.
+  void seal_inputs();
   // Empty, or what a kernel touched that it must not: an input, or memory around an output.
   std::string damage() const;
 
  private:
   struct Owned {
     Buffer buffer;
-    std::vector<const Tensor*> views;
+    std::vector<Tensor> views;  // as allocated, whatever a test points its tensors at
     const char* name;
   };
   using Group = std::deque<Owned>;
