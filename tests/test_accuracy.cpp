@@ -26,10 +26,9 @@ TEST_P(Accuracy, EveryRowEveryTier) {
   int ran = 0;
   for (std::size_t i = GetParam(); i < cases.size(); i += kShards) {
     const Case& c = cases[i];
-    Workload w(c, seed + i);
-    const Oracle oracle = make_oracle(c.problem, w.in, w.grads, Passes::kForwardAndBackward);
+    Trial trial(c, seed + i);
     for (const Row& row : all_rows()) {
-      const Report report = check(c, w, oracle, row.options(1 + static_cast<int>(i % 3)));
+      const Report report = check(trial, row.options(1 + static_cast<int>(i % 3)));
       if (report.unsupported) continue;
       ++ran;
       for (const std::string& failure : report.failures)
@@ -48,14 +47,13 @@ TEST(AccuracyTiles, AnyTileSizes) {
   for (int round = 0; round < 12; ++round) {
     const Case c = make.make({2, 4, 2, make.pick(1, 140), make.pick(1, 140), 40, 24},
                              make.any_dtype(), make.any_features(4));
-    Workload w(c, seed + static_cast<std::uint64_t>(round));
-    const Oracle oracle = make_oracle(c.problem, w.in, w.grads, Passes::kForwardAndBackward);
+    Trial trial(c, seed + static_cast<std::uint64_t>(round));
     for (const std::int64_t tile_q : {16, 48, 128})
       for (const std::int64_t tile_kv : {16, 80, 128})
         for (const std::string& kernel : kernel_names()) {
           Options options;
           options.kernel = kernel, options.tile_q = tile_q, options.tile_kv = tile_kv;
-          for (const std::string& failure : check(c, w, oracle, options).failures)
+          for (const std::string& failure : check(trial, options).failures)
             ADD_FAILURE() << kernel << " tiles " << tile_q << "x" << tile_kv << " [" << c.name
                           << "]: " << failure;
         }
@@ -76,7 +74,7 @@ class Rule : public testing::Test {
   }
   bool passes() {
     const Tensor t = make_tensor(out_.data(), DType::kF32, out_.size());
-    return judge({"O", t, oracle_.ref.o, oracle_.low.o, DType::kF32}).pass;
+    return judge(measure({"O", t, oracle_.ref.o, oracle_.low.o, DType::kF32})).pass;
   }
 
   Case c_;

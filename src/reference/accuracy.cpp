@@ -11,24 +11,18 @@
 namespace tilewise::reference {
 namespace {
 
-double relative_bound(const Judged& j) {
+double relative_bound(const Measured& m) {
   double r = 2e-6;
-  if (j.dtype == DType::kF16) r = 1e-3;
-  if (j.dtype == DType::kBF16) r = 8e-3;
-  return j.quantity == Quantity::kOutput ? r : 3 * r;
+  if (m.dtype == DType::kF16) r = 1e-3;
+  if (m.dtype == DType::kBF16) r = 8e-3;
+  return m.quantity == Quantity::kOutput ? r : 3 * r;
 }
 
-double norm(const std::vector<double>& x) {
+double sum_of_squares(const std::vector<double>& x) {
   double sum = 0;
   for (const double e : x)
     if (std::isfinite(e)) sum += e * e;
-  return std::sqrt(sum);
-}
-
-double largest(const std::vector<double>& x) {
-  double most = 0;
-  for (const double e : x) most = std::max(most, e);
-  return most;
+  return sum;
 }
 
 std::vector<double> values_of(const Tensor& t) {
@@ -65,50 +59,68 @@ std::string misplaced(const char* name, const std::vector<double>& out,
       name, wrong, out.size(), first, out[first], ref[first]);
 }
 
-// What low would hold had it not overflowed: the nearest number of the dtype.
-double low_error(const Judged& j, const std::vector<double>& values, double ref, std::size_t i) {
-  const double low = values[i];
-  const double stand_in = round_to(j.dtype, static_cast<float>(ref));
-  return std::abs((std::isfinite(low) ? low : stand_in) - ref);
-}
-
 }  // namespace
 
-Verdict judge(const Judged& j) {
-  Verdict v;
-  const std::vector<double> out = values_of(j.out);
-  const std::vector<double> ref = clamped(j.out.dtype, j.ref);
-  v.text = misplaced(j.name, out, ref);
-  if (!v.text.empty()) return v;
+void Errors::merge(const Errors& other) {
+  if (misplaced.empty()) misplaced = other.misplaced;
+  if (other.max > max) worst = other.worst;
+  max = std::max(max, other.max);
+  low_max = std::max(low_max, other.low_max);
+  squares += other.squares;
+  ref_squares += other.ref_squares;
+  magnitude_squares += other.magnitude_squares;
+  unseen_squares += other.unseen_squares;
+  count += other.count;
+}
 
-  double low_max = 0, squares = 0;
+Errors measure(const Measured& m) {
+  Errors e;
+  e.name = m.name;
+  e.relative_bound = relative_bound(m);
+  const std::vector<double> out = values_of(m.out);
+  const std::vector<double> ref = clamped(m.out.dtype, m.ref);
+  e.misplaced = misplaced(m.name, out, ref);
+  if (!e.misplaced.empty()) return e;
+
   std::size_t worst = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (!std::isfinite(ref[i])) continue;
     const double error = std::abs(out[i] - ref[i]);
-    if (error > v.max_error) v.max_error = error, worst = i;
-    squares += error * error;
-    low_max = std::max(low_max, low_error(j, j.low, ref[i], i));
-    if (j.low_from_output) low_max = std::max(low_max, low_error(j, *j.low_from_output, ref[i], i));
+    if (error > e.max) e.max = error, worst = i;
+    e.squares += error * error;
+    // Where low overflowed, the nearest number of the dtype stands in.
+    const double low =
+        std::isfinite(m.low[i]) ? m.low[i] : round_to(m.dtype, static_cast<float>(ref[i]));
+    e.low_max = std::max(e.low_max, std::abs(low - ref[i]));
   }
-  v.norm_allowed = relative_bound(j);
-  v.max_allowed = 2 * low_max + 1e-5;
-  if (j.magnitude)
-    v.max_allowed = std::max(v.max_allowed, v.norm_allowed / 32 * largest(*j.magnitude));
-  const double size = std::max(norm(ref), j.magnitude ? norm(*j.magnitude) / 32 : 0.0);
-  const double unseen = std::ldexp(1.0, j.out.dtype == DType::kF16 ? -25 : -120);
-  const double excess = std::sqrt(squares) - unseen * std::sqrt(static_cast<double>(out.size()));
+  e.ref_squares = sum_of_squares(ref);
+  if (m.magnitude) e.magnitude_squares = sum_of_squares(*m.magnitude);
+  e.count = static_cast<std::int64_t>(out.size());
+  const double unseen = std::ldexp(1.0, m.out.dtype == DType::kF16 ? -25 : -120);
+  e.unseen_squares = unseen * unseen * static_cast<double>(e.count);
+  if (e.max > 0)
+    e.worst = fmt::format("element {} is {:.9g}, should be {:.9g}", worst, out[worst], ref[worst]);
+  return e;
+}
+
+Verdict judge(const Errors& e) {
+  Verdict v;
+  v.text = e.misplaced;
+  if (!v.text.empty()) return v;
+  v.max_error = e.max;
+  v.max_allowed = 2 * e.low_max + 1e-5;
+  v.norm_allowed = e.relative_bound;
+  const double size = std::sqrt(std::max(e.ref_squares, e.magnitude_squares / (32 * 32)));
+  const double excess = std::sqrt(e.squares) - std::sqrt(e.unseen_squares);
   v.norm_error = excess <= 0 ? 0 : size > 0 ? excess / size : excess;
 
   const bool max_ok = v.max_error <= v.max_allowed, norm_ok = v.norm_error <= v.norm_allowed;
   v.pass = max_ok && norm_ok;
   v.text =
       fmt::format("{}: max error {:.3g} (allowed {:.3g}), relative norm {:.3g} (allowed {:.3g})",
-                  j.name, v.max_error, v.max_allowed, v.norm_error, v.norm_allowed);
-  if (!max_ok)
-    v.text +=
-        fmt::format("; element {} is {:.9g}, should be {:.9g}", worst, out[worst], ref[worst]);
-  if (!v.pass) v.text += max_ok ? "; the norm is too large" : "; the maximum is too large";
+                  e.name, v.max_error, v.max_allowed, v.norm_error, v.norm_allowed);
+  if (!max_ok) v.text += "; the maximum is too large: " + e.worst;
+  if (!norm_ok) v.text += "; the norm is too large";
   return v;
 }
 

@@ -6,15 +6,15 @@
 //   3. ||out - ref|| <= r ||ref||, r = 2e-6 (f32), 1e-3 (f16), 8e-3 (bf16); gradients 3 r.
 //
 // What the smallest numbers of the output's dtype cannot express does not count: half of f16's
-// smallest step, and below 2^-120 in f32 and bf16.
+// smallest step, and below 2^-120 in f32 and bf16. A gradient may cancel to nothing (one visible
+// key: dQ = 0 whatever dO) and then has no relative error to speak of: ||ref|| counts as at least
+// 1/32 of the norm of its `magnitude`, the same sums with every term positive.
 //
-// A gradient may cancel to nothing (one visible key: dQ = 0 whatever dO), and then has no relative
-// error to speak of. So its `magnitude`, the same sums with every term positive, counts too: 1/32
-// of its norm is the least that ||ref|| is taken for, and r/32 of its maximum is allowed in (2) if
-// that is more. And a backward starts from an O that was rounded on the way, so low is carried out
-// both ways (RowSum in low.h) and the larger error is the yardstick.
+// A maximum over a few numbers is a matter of luck, low's too. So results of small problems are
+// judged together over several draws of the inputs: Errors of all draws are merged, then judged.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,15 +24,28 @@ namespace tilewise::reference {
 
 enum class Quantity : std::uint8_t { kOutput, kGradient };
 
-struct Judged {
+struct Measured {
   const char* name = "";
   Tensor out;                      // any strides
   const std::vector<double>& ref;  // dense, in the order of out's indices
   const std::vector<double>& low;
   DType dtype = DType::kF32;  // of the problem's inputs
   Quantity quantity = Quantity::kOutput;
-  const std::vector<double>* low_from_output = nullptr;  // of a gradient
-  const std::vector<double>* magnitude = nullptr;        // of a gradient
+  const std::vector<double>* magnitude = nullptr;  // of a gradient
+};
+
+// What was seen of one tensor, over one draw or several.
+struct Errors {
+  std::string name;
+  std::string misplaced;        // which numbers are wrongly finite, infinite or NaN; empty: none
+  std::string worst;            // the element with the largest error
+  double max = 0, low_max = 0;  // |out - ref|, |low - ref|
+  double squares = 0, ref_squares = 0, magnitude_squares = 0;
+  double unseen_squares = 0;  // what the output's smallest numbers cannot express
+  double relative_bound = 0;  // r, or 3 r
+  std::int64_t count = 0;
+
+  void merge(const Errors& other);
 };
 
 struct Verdict {
@@ -42,7 +55,8 @@ struct Verdict {
   std::string text;  // one line: what was compared, the figures, and what failed
 };
 
-Verdict judge(const Judged& j);
+Errors measure(const Measured& m);
+Verdict judge(const Errors& e);
 
 // LSE is float32 whatever the inputs: each |lse - ref| <= 1e-5 + 2e-6 m, where m is |ref| or the
 // largest sum of |terms| of a logit in this row (`magnitude`, may be empty), if that is more.

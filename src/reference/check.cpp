@@ -1,24 +1,50 @@
 // See check.h.
 #include "reference/check.h"
 
+#include <algorithm>
+
 #include "reference/low.h"
 
 namespace tilewise::reference {
 namespace {
 
-// Adds what went wrong to the report; false when there is nothing further to look at.
-bool passed(Report& report, const char* pass, const Status& status) {
-  if (status.ok()) return true;
-  report.unsupported = status.code() == StatusCode::kUnsupported;
-  report.failures.push_back(std::string(pass) + ": " + status.message());
-  return false;
+// Numbers that each tensor should show before its largest error means something, draws at most, and
+// numbers of O beyond which a draw is dear.
+constexpr std::int64_t kEnough = 4096, kMostDraws = 8, kDear = 32768;
+
+std::int64_t draws_needed(const Workload& w) {
+  std::int64_t least = kEnough, most = 1;
+  for (const Tensor* t :
+       {&w.out.o, &w.grads.dq, &w.grads.dk, &w.grads.dv, &w.grads.dbias, &w.grads.dsink}) {
+    if (!t->given() || t->elements() == 0) continue;
+    least = std::min(least, t->elements());
+    most = std::max(most, t->elements());
+  }
+  return std::clamp(std::min((kEnough + least - 1) / least, kDear / most), std::int64_t{1},
+                    kMostDraws);
 }
 
-void take(Report& report, std::vector<Verdict> verdicts) {
-  for (Verdict& v : verdicts) {
-    if (!v.pass) report.failures.push_back(v.text);
-    report.verdicts.push_back(std::move(v));
-  }
+// Runs one draw. False, with the reason in the report, when there is nothing to measure.
+bool run(const Plan& plan, Workload& w, Report& report) {
+  const auto passed = [&](const char* pass, const Status& status) {
+    if (!status.ok()) report.failures.push_back(std::string(pass) + ": " + status.message());
+    return status.ok();
+  };
+  w.poison_outputs();
+  w.poison_gradients();
+  const Workspace forward_space(plan.forward), backward_space(plan.backward);
+  if (!passed("forward", tilewise::forward(plan, w.in, w.out, forward_space.launch())))
+    return false;
+  if (!plan.backward.kernel.empty() &&
+      !passed("backward", tilewise::backward(plan, w.in, w.grads, backward_space.launch())))
+    return false;
+  if (const std::string damage = w.damage(); !damage.empty()) report.failures.push_back(damage);
+  return true;
+}
+
+void take(Report& report, Verdict v) {
+  if (!v.pass) report.failures.push_back(v.text);
+  report.verdicts.push_back(std::move(v));
 }
 
 }  // namespace
@@ -30,53 +56,74 @@ Oracle make_oracle(const Problem& p, const Inputs& in, const Gradients& grads, P
   o.logit_magnitude = logit_magnitude(p, in);
   if (passes == Passes::kForward) return o;
   o.grad_ref = backward(p, in, grads.d_o, grads.d_lse);
-  o.grad_low = low_backward(p, in, grads.d_o, grads.d_lse, RowSum::kSoftmax);
-  o.grad_low_from_output = low_backward(p, in, grads.d_o, grads.d_lse, RowSum::kOutput);
+  o.grad_low = low_backward(p, in, grads.d_o, grads.d_lse);
   o.grad_magnitude = backward_magnitude(p, in, grads.d_o, grads.d_lse);
   return o;
 }
 
-std::vector<Verdict> judge_forward(const Problem& p, const Oracle& oracle, const Outputs& out) {
-  std::vector<Verdict> v;
-  v.push_back(judge({"O", out.o, oracle.ref.o, oracle.low.o, p.dtype}));
-  if (out.lse.given()) v.push_back(judge_lse(out.lse, oracle.ref.lse, oracle.logit_magnitude));
-  return v;
+Errors measure_output(const Problem& p, const Oracle& oracle, const Outputs& out) {
+  return measure({"O", out.o, oracle.ref.o, oracle.low.o, p.dtype});
 }
 
-std::vector<Verdict> judge_backward(const Problem& p, const Oracle& oracle,
-                                    const Gradients& grads) {
-  std::vector<Verdict> v;
+std::vector<Errors> measure_gradients(const Problem& p, const Oracle& oracle,
+                                      const Gradients& grads) {
+  std::vector<Errors> errors;
   const auto add = [&](const char* name, const Tensor& t, std::vector<double> BackwardResult::*of) {
     if (t.given())
-      v.push_back(
-          judge({name, t, oracle.grad_ref.*of, oracle.grad_low.*of, p.dtype, Quantity::kGradient,
-                 &(oracle.grad_low_from_output.*of), &(oracle.grad_magnitude.*of)}));
+      errors.push_back(measure({name, t, oracle.grad_ref.*of, oracle.grad_low.*of, p.dtype,
+                                Quantity::kGradient, &(oracle.grad_magnitude.*of)}));
   };
   add("dQ", grads.dq, &BackwardResult::dq);
   add("dK", grads.dk, &BackwardResult::dk);
   add("dV", grads.dv, &BackwardResult::dv);
   add("dbias", grads.dbias, &BackwardResult::dbias);
   add("dsink", grads.dsink, &BackwardResult::dsink);
-  return v;
+  return errors;
 }
 
-Report check(const Case& c, Workload& w, const Oracle& oracle, const Options& options) {
-  Report report;
-  const Expected<Plan> plan = make_plan(c.problem, {}, options);
-  if (!passed(report, "plan", plan.status())) return report;
+std::vector<Verdict> judge_lse(const Oracle& oracle, const Outputs& out) {
+  if (!out.lse.given()) return {};
+  return {judge_lse(out.lse, oracle.ref.lse, oracle.logit_magnitude)};
+}
 
-  w.poison_outputs();
-  w.poison_gradients();
-  const Workspace forward_space(plan->forward);
-  if (!passed(report, "forward", tilewise::forward(*plan, w.in, w.out, forward_space.launch())))
-    return report;
-  take(report, judge_forward(c.problem, oracle, w.out));
-  if (!plan->backward.kernel.empty()) {
-    const Workspace space(plan->backward);
-    if (passed(report, "backward", tilewise::backward(*plan, w.in, w.grads, space.launch())))
-      take(report, judge_backward(c.problem, oracle, w.grads));
+Trial::Draw::Draw(const Case& c, std::uint64_t seed, const Adjust& adjust) : work(c, seed) {
+  if (adjust) {
+    adjust(work);
+    work.seal_inputs();
   }
-  if (const std::string damage = w.damage(); !damage.empty()) report.failures.push_back(damage);
+  oracle = make_oracle(c.problem, work.in, work.grads, Passes::kForwardAndBackward);
+}
+
+Trial::Trial(const Case& given, std::uint64_t seed, const Adjust& adjust) : c(given) {
+  draws.push_back(std::make_unique<Draw>(c, seed, adjust));
+  const std::int64_t n = draws_needed(draws[0]->work);
+  for (std::int64_t i = 1; i < n; ++i)
+    draws.push_back(std::make_unique<Draw>(c, seed + static_cast<std::uint64_t>(i) * 7919, adjust));
+}
+
+Report check(Trial& trial, const Options& options) {
+  Report report;
+  const Problem& problem = trial.c.problem;
+  const Expected<Plan> plan = make_plan(problem, {}, options);
+  if (!plan.ok()) {
+    report.unsupported = plan.status().code() == StatusCode::kUnsupported;
+    report.failures.push_back("plan: " + plan.status().message());
+    return report;
+  }
+  std::vector<Errors> all;
+  for (auto& draw : trial.draws) {
+    if (!run(*plan, draw->work, report)) return report;
+    for (Verdict& v : judge_lse(draw->oracle, draw->work.out)) take(report, std::move(v));
+    std::vector<Errors> errors;
+    if (!plan->backward.kernel.empty())
+      errors = measure_gradients(problem, draw->oracle, draw->work.grads);
+    errors.insert(errors.begin(), measure_output(problem, draw->oracle, draw->work.out));
+    if (all.empty())
+      all = std::move(errors);
+    else
+      for (std::size_t i = 0; i < all.size(); ++i) all[i].merge(errors[i]);
+  }
+  for (const Errors& e : all) take(report, judge(e));
   return report;
 }
 

@@ -2,6 +2,8 @@
 // what the test suite requires.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,25 +18,42 @@ namespace tilewise::reference {
 struct Oracle {
   ForwardResult ref, low;
   std::vector<double> logit_magnitude;
-  BackwardResult grad_ref, grad_low, grad_low_from_output, grad_magnitude;
+  BackwardResult grad_ref, grad_low, grad_magnitude;
 };
 enum class Passes : std::uint8_t { kForward, kForwardAndBackward };
 Oracle make_oracle(const Problem& problem, const Inputs& in, const Gradients& grads, Passes passes);
 
-// One verdict for each tensor that is given.
-std::vector<Verdict> judge_forward(const Problem& problem, const Oracle& oracle,
-                                   const Outputs& out);
-std::vector<Verdict> judge_backward(const Problem& problem, const Oracle& oracle,
-                                    const Gradients& grads);
+// O; dQ, dK, dV and what else is given.
+Errors measure_output(const Problem& problem, const Oracle& oracle, const Outputs& out);
+std::vector<Errors> measure_gradients(const Problem& problem, const Oracle& oracle,
+                                      const Gradients& grads);
+// LSE, if it is given, by its own bound.
+std::vector<Verdict> judge_lse(const Oracle& oracle, const Outputs& out);
 
-// Runs a case on a kernel, outputs poisoned first. Empty when all is well; otherwise one line for
-// each thing that is not: a status, a verdict, memory that was touched. `unsupported` is set when
-// the options name a kernel that has no such row.
+// A case with as many draws of its inputs as the rule needs to be more than luck: until each tensor
+// has shown 4096 numbers, at most 8. `adjust` may change the inputs of every draw by hand.
+class Trial {
+ public:
+  using Adjust = std::function<void(Workload&)>;
+  Trial(const Case& c, std::uint64_t seed, const Adjust& adjust = {});
+
+  struct Draw {
+    Draw(const Case& c, std::uint64_t seed, const Adjust& adjust);
+    Workload work;
+    Oracle oracle;
+  };
+  Case c;
+  std::vector<std::unique_ptr<Draw>> draws;
+};
+
+// What a kernel made of a trial. `failures` is empty when all is well; otherwise one line for each
+// thing that is not: a status, a verdict, memory that was touched. `unsupported`: the kernel has no
+// row for this problem.
 struct Report {
   std::vector<std::string> failures;
   std::vector<Verdict> verdicts;
   bool unsupported = false;
 };
-Report check(const Case& c, Workload& w, const Oracle& oracle, const Options& options);
+Report check(Trial& trial, const Options& options);
 
 }  // namespace tilewise::reference

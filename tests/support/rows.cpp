@@ -26,23 +26,17 @@ std::vector<Row> all_rows() {
   return rows;
 }
 
-int expect_rows_pass(const Case& c, Workload& w) {
-  const Oracle oracle = make_oracle(c.problem, w.in, w.grads, Passes::kForwardAndBackward);
+void expect_rows_pass(const Case& c, const Trial::Adjust& adjust) {
+  Trial trial(c, seed(), adjust);
   int ran = 0;
   for (const Row& row : all_rows()) {
-    const Report report = check(c, w, oracle, row.options());
+    const Report report = check(trial, row.options());
     if (report.unsupported) continue;
     ++ran;
     for (const std::string& failure : report.failures)
       ADD_FAILURE() << row.name() << " [" << c.name << "]: " << failure;
   }
   EXPECT_GT(ran, 0) << c.name;
-  return ran;
-}
-
-int expect_rows_pass(const Case& c) {
-  Workload w(c, seed());
-  return expect_rows_pass(c, w);
 }
 
 void run_forward(const Problem& p, const Options& options, const Inputs& in, const Outputs& out) {

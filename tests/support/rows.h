@@ -21,9 +21,9 @@ struct Row {
 // "reference", which is plain loops, comes once and not for each tier.
 std::vector<Row> all_rows();
 
-// Runs the workload on all rows; each failure names row and case. Returns how many rows ran.
-int expect_rows_pass(const tilewise::reference::Case& c, tilewise::reference::Workload& w);
-int expect_rows_pass(const tilewise::reference::Case& c);
+// Runs the case on all rows; each failure names row and case. `adjust` changes inputs by hand.
+void expect_rows_pass(const tilewise::reference::Case& c,
+                      const tilewise::reference::Trial::Adjust& adjust = {});
 
 // Plan, workspace and run in one; GTest failures when a status is not ok.
 void run_forward(const tilewise::Problem& p, const tilewise::Options& options,
