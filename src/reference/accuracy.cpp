@@ -59,6 +59,12 @@ std::string misplaced(const char* name, const std::vector<double>& out,
       name, wrong, out.size(), first, out[first], ref[first]);
 }
 
+// Where low overflowed, the nearest number of the dtype stands in.
+double low_error(double low, double ref, DType dtype) {
+  if (!std::isfinite(low)) low = round_to(dtype, static_cast<float>(ref));
+  return std::abs(low - ref);
+}
+
 }  // namespace
 
 void Errors::merge(const Errors& other) {
@@ -66,6 +72,7 @@ void Errors::merge(const Errors& other) {
   if (other.max > max) worst = other.worst;
   max = std::max(max, other.max);
   low_max = std::max(low_max, other.low_max);
+  magnitude_max = std::max(magnitude_max, other.magnitude_max);
   squares += other.squares;
   ref_squares += other.ref_squares;
   magnitude_squares += other.magnitude_squares;
@@ -88,13 +95,14 @@ Errors measure(const Measured& m) {
     const double error = std::abs(out[i] - ref[i]);
     if (error > e.max) e.max = error, worst = i;
     e.squares += error * error;
-    // Where low overflowed, the nearest number of the dtype stands in.
-    const double low =
-        std::isfinite(m.low[i]) ? m.low[i] : round_to(m.dtype, static_cast<float>(ref[i]));
-    e.low_max = std::max(e.low_max, std::abs(low - ref[i]));
+    for (const std::vector<double>* low : {&m.low, m.low_from_output})
+      if (low) e.low_max = std::max(e.low_max, low_error((*low)[i], ref[i], m.dtype));
   }
   e.ref_squares = sum_of_squares(ref);
-  if (m.magnitude) e.magnitude_squares = sum_of_squares(*m.magnitude);
+  if (m.magnitude) {
+    e.magnitude_squares = sum_of_squares(*m.magnitude);
+    for (const double x : *m.magnitude) e.magnitude_max = std::max(e.magnitude_max, x);
+  }
   e.count = static_cast<std::int64_t>(out.size());
   const double unseen = std::ldexp(1.0, m.out.dtype == DType::kF16 ? -25 : -120);
   e.unseen_squares = unseen * unseen * static_cast<double>(e.count);
@@ -108,7 +116,7 @@ Verdict judge(const Errors& e) {
   v.text = e.misplaced;
   if (!v.text.empty()) return v;
   v.max_error = e.max;
-  v.max_allowed = 2 * e.low_max + 1e-5;
+  v.max_allowed = std::max(2 * e.low_max + 1e-5, e.relative_bound / 32 * e.magnitude_max);
   v.norm_allowed = e.relative_bound;
   const double size = std::sqrt(std::max(e.ref_squares, e.magnitude_squares / (32 * 32)));
   const double excess = std::sqrt(e.squares) - std::sqrt(e.unseen_squares);

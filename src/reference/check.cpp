@@ -56,7 +56,8 @@ Oracle make_oracle(const Problem& p, const Inputs& in, const Gradients& grads, P
   o.logit_magnitude = logit_magnitude(p, in);
   if (passes == Passes::kForward) return o;
   o.grad_ref = backward(p, in, grads.d_o, grads.d_lse);
-  o.grad_low = low_backward(p, in, grads.d_o, grads.d_lse);
+  o.grad_low = low_backward(p, in, grads.d_o, grads.d_lse, RowSum::kSoftmax);
+  o.grad_low_from_output = low_backward(p, in, grads.d_o, grads.d_lse, RowSum::kOutput);
   o.grad_magnitude = backward_magnitude(p, in, grads.d_o, grads.d_lse);
   return o;
 }
@@ -70,8 +71,9 @@ std::vector<Errors> measure_gradients(const Problem& p, const Oracle& oracle,
   std::vector<Errors> errors;
   const auto add = [&](const char* name, const Tensor& t, std::vector<double> BackwardResult::*of) {
     if (t.given())
-      errors.push_back(measure({name, t, oracle.grad_ref.*of, oracle.grad_low.*of, p.dtype,
-                                Quantity::kGradient, &(oracle.grad_magnitude.*of)}));
+      errors.push_back(
+          measure({name, t, oracle.grad_ref.*of, oracle.grad_low.*of, p.dtype, Quantity::kGradient,
+                   &(oracle.grad_low_from_output.*of), &(oracle.grad_magnitude.*of)}));
   };
   add("dQ", grads.dq, &BackwardResult::dq);
   add("dK", grads.dk, &BackwardResult::dk);

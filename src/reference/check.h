@@ -18,7 +18,7 @@ namespace tilewise::reference {
 struct Oracle {
   ForwardResult ref, low;
   std::vector<double> logit_magnitude;
-  BackwardResult grad_ref, grad_low, grad_magnitude;
+  BackwardResult grad_ref, grad_low, grad_low_from_output, grad_magnitude;
 };
 enum class Passes : std::uint8_t { kForward, kForwardAndBackward };
 Oracle make_oracle(const Problem& problem, const Inputs& in, const Gradients& grads, Passes passes);

@@ -107,15 +107,32 @@ Graph run_forward(const Head& head) {
   return g;
 }
 
+// sum_j P_ij dP_ij for each row.
+std::vector<float> row_sums(const Head& head, const Graph& g, const Low& dp, const Low& g_o,
+                            RowSum from) {
+  std::vector<float> sums(dp.rows, 0.0f);
+  if (from == RowSum::kSoftmax) {
+    for (std::int64_t i = 0; i < dp.rows; ++i)
+      for (std::int64_t j = 0; j < dp.cols; ++j)
+        if (g.p(i, j) != 0) sums[i] += g.p(i, j) * dp(i, j);
+    return sums;
+  }
+  const Problem& p = head.problem;
+  const Low o = rounded(p.out_dtype.value_or(p.dtype), product(g.kept, g.v, ZeroWeights::kSkip));
+  for (std::int64_t i = 0; i < o.rows; ++i)
+    for (std::int64_t d = 0; d < o.cols; ++d)
+      if (o(i, d) != 0) sums[i] += o(i, d) * g_o(i, d);
+  return sums;
+}
+
 // The gradient of the softmax's input, from that of its result.
-Low softmax_backward(const Head& head, const Graph& g, const Low& dp, double* dsink) {
+Low softmax_backward(const Head& head, const Graph& g, const Low& dp,
+                     const std::vector<float>& row_sum, double* dsink) {
   const DType dtype = head.problem.dtype;
   Low ds(dp.rows, dp.cols);
   *dsink = 0;
   for (std::int64_t i = 0; i < dp.rows; ++i) {
-    float delta = 0;
-    for (std::int64_t j = 0; j < dp.cols; ++j)
-      if (g.p(i, j) != 0) delta += g.p(i, j) * dp(i, j);
+    const float delta = row_sum[i];
     for (std::int64_t j = 0; j < dp.cols; ++j)
       if (g.p(i, j) != 0) ds(i, j) = round_to(dtype, g.p(i, j) * (dp(i, j) - delta));
     *dsink += round_to(dtype, -g.p_sink[i] * delta);
@@ -123,7 +140,8 @@ Low softmax_backward(const Head& head, const Graph& g, const Low& dp, double* ds
   return ds;
 }
 
-HeadGradients<float> run_backward(const Head& head, const Tensor& d_o, const Tensor& d_lse) {
+HeadGradients<float> run_backward(const Head& head, const Tensor& d_o, const Tensor& d_lse,
+                                  RowSum row_sum) {
   const Problem& p = head.problem;
   const DType dtype = p.dtype;
   const Graph g = run_forward(head);
@@ -132,7 +150,7 @@ HeadGradients<float> run_backward(const Head& head, const Tensor& d_o, const Ten
   r.dv = rounded(dtype, product(transposed(g.kept), g_o, ZeroWeights::kSkip));
   Low dp = rounded(dtype, product(g_o, transposed(g.v)));
   if (p.dropout_p > 0) dp = combined(dtype, std::move(dp), g.dropout, multiply);
-  r.ds = softmax_backward(head, g, dp, &r.dsink);
+  r.ds = softmax_backward(head, g, dp, row_sums(head, g, dp, g_o, row_sum), &r.dsink);
   if (d_lse.given()) {
     std::vector<float> g_lse;
     for (std::int64_t i = 0; i < head.q.used; ++i)
@@ -169,9 +187,9 @@ ForwardResult low_forward(const Problem& p, const Inputs& in) {
 }
 
 BackwardResult low_backward(const Problem& p, const Inputs& in, const Tensor& d_o,
-                            const Tensor& d_lse) {
-  BackwardResult r =
-      collect_backward(p, in, [&](const Head& head) { return run_backward(head, d_o, d_lse); });
+                            const Tensor& d_lse, RowSum row_sum) {
+  BackwardResult r = collect_backward(
+      p, in, [&](const Head& head) { return run_backward(head, d_o, d_lse, row_sum); });
   // The sums over a group's heads and over broadcast dimensions are operations of their own.
   for (auto* x : {&r.dk, &r.dv, &r.dbias, &r.dsink}) round_all(p.dtype, *x);
   return r;

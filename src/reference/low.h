@@ -8,8 +8,13 @@
 
 namespace tilewise::reference {
 
+// Where the row sum of the softmax's backward, sum_j P_ij dP_ij, comes from: the graph's own
+// softmax node, or dO . O with the O that the forward handed over in the output's dtype, which is
+// all that a backward without the graph has.
+enum class RowSum { kSoftmax, kOutput };
+
 ForwardResult low_forward(const Problem& problem, const Inputs& in);
 BackwardResult low_backward(const Problem& problem, const Inputs& in, const Tensor& d_o,
-                            const Tensor& d_lse);
+                            const Tensor& d_lse, RowSum row_sum);
 
 }  // namespace tilewise::reference

@@ -136,4 +136,11 @@ std::string Workload::damage() const {
   return {};
 }
 
+bool Workload::untouched() const {
+  for (const Group* group : {&outputs_, &gradients_})
+    for (const Owned& o : *group)
+      if (!o.buffer.surroundings_intact({})) return false;
+  return true;
+}
+
 }  // namespace tilewise::reference

@@ -27,6 +27,8 @@ class Workload {
   void seal_inputs();
   // Empty, or what a kernel touched that it must not: an input, or memory around an output.
   std::string damage() const;
+  // Whether no output and no gradient was written at all: every byte is poison still.
+  bool untouched() const;
 
  private:
   struct Owned {
