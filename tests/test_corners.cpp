@@ -70,9 +70,9 @@ TEST(Corners, EveryLogitBelowMinus50000) {
   }
 }
 
-// The lowest finite number as a bias is how many models spell "masked". Keys are alike, so that where
-// all of a row is masked that way its logits are equal, and the answer is the mean, however little of
-// q . k the sum can hold.
+// The lowest finite number as a bias is how many models spell "masked". Keys are alike, so that
+// where all of a row is masked that way its logits are equal, and the answer is the mean, however
+// little of q . k the sum can hold.
 TEST(Corners, BiasAtTheLimitsOfItsDtype) {
   for (const DType bias : kAllTypes)
     for (const bool whole_rows : {false, true}) {
