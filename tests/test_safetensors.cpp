@@ -28,6 +28,10 @@ std::string entry(const std::string& name, const std::string& dtype, const std::
                      shape, offsets);
 }
 
+std::string object(const std::string& fields) {
+  return fmt::format("{{{}}}", fields);
+}
+
 Source memory(const std::string& bytes) {
   return Source(std::as_bytes(std::span(bytes)), "x.safetensors");
 }
@@ -41,9 +45,10 @@ HostTensor numbers(DType dtype, std::initializer_list<std::int64_t> shape, float
 
 TEST(Safetensors, ReadsOneTensorAndMindsNoOther) {
   const std::string json =
-      "{" + entry("q", "BF16", "1,2", "0,4") + "," + entry("fp4", "F4_E2M1", "3", "4,6") + "," +
-      entry("r5", "U8", "1,1,1,1,2", "6,8") + "," + entry("i", "I64", "1", "8,16") +
-      R"(,"__metadata__":{"licence":"CC0"}}  )";
+      object(fmt::format("{},{},{},{},{}", entry("q", "BF16", "1,2", "0,4"),
+                         entry("fp4", "F4_E2M1", "3", "4,6"), entry("r5", "U8", "1,1,1,1,2", "6,8"),
+                         entry("i", "I64", "1", "8,16"), R"("__metadata__":{"licence":"CC0"})")) +
+      "  ";
   std::string data(16, '\0');
   data[1] = 0x40;  // bf16 2.0
   data[8] = 5;
@@ -77,7 +82,7 @@ TEST(Safetensors, ReadsOneTensorAndMindsNoOther) {
 
 TEST(Safetensors, EveryBrokenFileIsAnError) {
   const std::string data(8, 'x'), q = entry("q", "F32", "2", "0,8");
-  const std::string good = file_bytes("{" + q + "}", data);
+  const std::string good = file_bytes(object(q), data);
   struct Broken {
     const char* what;
     std::string bytes;
@@ -100,36 +105,33 @@ TEST(Safetensors, EveryBrokenFileIsAnError) {
       {"deep objects", with(R"({"q":{"dtype":{"a":1}}})"), "has an object at \"dtype\""},
       {"deep shape", with(R"({"q":{"shape":[[1]]}})"), "has an array at \"shape\""},
       {"tensor is null", with(R"({"q":null})"), "has null at \"q\""},
-      {"name twice", with("{" + q + "," + q + "}"), "has the tensor \"q\" twice"},
+      {"name twice", with(object(fmt::format("{0},{0}", q))), "has the tensor \"q\" twice"},
       {"key twice", with(R"({"q":{"dtype":"F32","dtype":"F32"}})"), "the key dtype twice"},
       {"metadata twice", with(R"({"__metadata__":{},"__metadata__":{}})"), "__metadata__ twice"},
       {"metadata number", with(R"({"__metadata__":{"a":1}})"), "has a number at \"a\""},
       {"unknown key", with(R"({"q":{"offset":1}})"),
        "the key \"offset\"; accepted are dtype, shape"},
       {"no offsets", with(R"({"q":{"dtype":"F32","shape":[2]}})"), "no data_offsets"},
-      {"one offset", with("{" + entry("q", "F32", "2", "0") + "}"), "1 offsets, not 2"},
-      {"three offsets", with("{" + entry("q", "F32", "2", "0,4,8") + "}"), "more than 2 offsets"},
-      {"negative extent", with("{" + entry("q", "F32", "-2", "0,8") + "}"), "a negative number"},
-      {"fraction", with("{" + entry("q", "F32", "2.0", "0,8") + "}"), "a fraction"},
-      {"extent past 2^64", with("{" + entry("q", "F32", "99999999999999999999", "0,8") + "}"),
+      {"one offset", with(object(entry("q", "F32", "2", "0"))), "1 offsets, not 2"},
+      {"three offsets", with(object(entry("q", "F32", "2", "0,4,8"))), "more than 2 offsets"},
+      {"negative extent", with(object(entry("q", "F32", "-2", "0,8"))), "a negative number"},
+      {"fraction", with(object(entry("q", "F32", "2.0", "0,8"))), "a fraction"},
+      {"extent past 2^64", with(object(entry("q", "F32", "99999999999999999999", "0,8"))),
        "a fraction"},
-      {"extent past 2^63", with("{" + entry("q", "F32", "9223372036854775808", "0,8") + "}"),
+      {"extent past 2^63", with(object(entry("q", "F32", "9223372036854775808", "0,8"))),
        "past 2^63"},
-      {"product overflows", with("{" + entry("q", "F32", "4294967296,4294967296", "0,8") + "}"),
+      {"product overflows", with(object(entry("q", "F32", "4294967296,4294967296", "0,8"))),
        "more than 2^63"},
-      {"zero hides overflow", with("{" + entry("q", "F32", "0,4294967296,4294967296", "0,0") + "}"),
+      {"zero hides overflow", with(object(entry("q", "F32", "0,4294967296,4294967296", "0,0"))),
        "more than 2^63"},
-      {"ends before it begins", with("{" + entry("q", "F32", "2", "8,0") + "}"),
+      {"ends before it begins", with(object(entry("q", "F32", "2", "8,0"))),
        "ends before it begins"},
-      {"past the end", with("{" + entry("q", "F32", "4", "0,16") + "}"),
-       "the file has 8 (truncated?)"},
-      {"wrong size", with("{" + entry("q", "F32", "3", "0,8") + "}"),
-       "8 bytes, but F32 (3,) has 12"},
-      {"overlap", with("{" + q + "," + entry("k", "F32", "1", "4,8") + "}"),
+      {"past the end", with(object(entry("q", "F32", "4", "0,16"))), "the file has 8 (truncated?)"},
+      {"wrong size", with(object(entry("q", "F32", "3", "0,8"))), "8 bytes, but F32 (3,) has 12"},
+      {"overlap", with(object(fmt::format("{},", q) + entry("k", "F32", "1", "4,8"))),
        "overlaps a tensor that ends at 8"},
-      {"gap", with("{" + entry("q", "F32", "1", "4,8") + "}"), "leaves a gap from 0"},
-      {"oversized", with("{" + entry("q", "F32", "1", "0,4") + "}"),
-       "describes 4 bytes, but 8 follow"},
+      {"gap", with(object(entry("q", "F32", "1", "4,8"))), "leaves a gap from 0"},
+      {"oversized", with(object(entry("q", "F32", "1", "0,4"))), "describes 4 bytes, but 8 follow"},
       {"nothing described", with("{}"), "describes 0 bytes, but 8 follow"},
   };
   for (const Broken& b : table) {

@@ -22,7 +22,9 @@ void add_attend(CLI::App& app, Run& run);
 void add_grad(CLI::App& app, Run& run);
 void add_plan(CLI::App& app, Run& run);
 void add_info(CLI::App& app, Run& run);
+void add_check(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
+void add_demo(CLI::App& app, Run& run);
 
 // Prints "tilewise SUBCOMMAND: message" on stderr. Returns kExitBadUse.
 int fail(const char* subcommand, const Status& status);

@@ -34,8 +34,10 @@ void add_tensor_flags(CLI::App& app, TensorFlags& t, From from) {
   add("--seqused-k", t.seqused_k, "rows of K and V in use, ints (B)");
   if (from == From::kTensors) return;
   for (CLI::Option* option : score_tensors)
-    option->expected(0, 1)->type_name("[F]")->description(option->get_description() +
-                                                          "; with sizes: no value");
+    option->expected(0, 1)
+        ->type_name("[F]")
+        ->description(option->get_description() + "; with sizes: no value")
+        ->default_str(kSwitchedOn);  // what no value means
 }
 
 void add_score_flags(CLI::App& app, ScoreFlags& s) {
@@ -54,8 +56,14 @@ void add_score_flags(CLI::App& app, ScoreFlags& s) {
   app.add_option("--dropout", s.dropout, "drop probabilities with P")
       ->type_name("P")
       ->group(kGroup);
-  app.add_option("--seed", s.seed, "of dropout")->type_name("N")->group(kGroup);
-  app.add_option("--offset", s.offset, "of dropout's counter")->type_name("N")->group(kGroup);
+  const auto number = [&](const char* name, std::uint64_t& to, const char* help) {
+    app.add_option(name, to, help)
+        ->check(CLI::NonNegativeNumber.description(""))  // or -1 would become 2^64 - 1
+        ->type_name("N")
+        ->group(kGroup);
+  };
+  number("--seed", s.seed, "of dropout");
+  number("--offset", s.offset, "of dropout's counter");
 }
 
 void add_size_flags(CLI::App& app, SizeFlags& s) {

@@ -129,6 +129,8 @@ class Loader {
     if (!s.ok()) return s;
     if (!packed_q) p_.seq_q = q.shape[1];
     if (!packed_kv) p_.seq_kv = k.shape[1];
+    if (packed_q) p_.varlen.total_q = q.shape[0];
+    if (packed_kv) p_.varlen.total_kv = k.shape[0];
     p_.batch = packed_q || packed_kv ? batch_ : q.shape[0];
     p_.heads_q = from_end(q, 2);
     p_.heads_kv = from_end(k, 2);

@@ -22,15 +22,16 @@ int main(int argc, char** argv) {
   CLI::App app("Exact attention, one tile at a time, on tensors in .npy and .safetensors files.",
                "tilewise");
   app.set_version_flag("--version", TW_VERSION);
-  app.require_subcommand(1);
   app.footer(
       "Each subcommand has --help with an example. Exit codes: 0 ok, 1 a check failed, 2 bad "
       "use or bad input.");
   Run run;
-  for (auto* add : {add_attend, add_grad, add_plan, add_info, add_bench}) add(app, run);
+  for (auto* add : {add_attend, add_grad, add_plan, add_info, add_check, add_bench, add_demo})
+    add(app, run);
   try {
     app.parse(argc, argv);
-    return run();
+    if (run) return run();
+    fmt::print(stderr, "tilewise: a subcommand is missing\n\n{}", app.help());
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitBadUse;
   } catch (const std::bad_alloc&) {

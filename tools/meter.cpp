@@ -1,6 +1,7 @@
 // See meter.h. The multiply-adds are compiled once for each tier and picked at run time.
 #include "meter.h"
 
+#include <malloc.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -60,6 +61,7 @@ double status_bytes(const char* field) {
 }  // namespace
 
 std::optional<double> peak_extra_bytes(const std::function<void()>& work) {
+  malloc_trim(0);  // or freed memory that is still resident would serve `work` and hide its use
   std::ofstream reset("/proc/self/clear_refs");
   reset << "5" << std::flush;
   const double before = status_bytes("VmRSS");
@@ -74,7 +76,7 @@ double fma_ceiling_tflops(int threads) {
   if (threads == 0) threads = omp_get_max_threads();
   const auto chains = HWY_DYNAMIC_DISPATCH(fma_chains);
   double best = 0;
-  for (int repeat = 0; repeat < 5; ++repeat) {
+  for (int repeat = 0; repeat < 10; ++repeat) {
     double flops = 0;
     const Clock::time_point start = Clock::now();
 #pragma omp parallel num_threads(threads) reduction(+ : flops)

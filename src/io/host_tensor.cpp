@@ -4,10 +4,24 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/half.h"
 
 namespace tilewise::io {
+namespace {
+
+void narrow(const float* from, std::int64_t count, DType dtype, void* to) {
+  auto* half = static_cast<std::uint16_t*>(to);
+  if (dtype == DType::kF16)
+    std::transform(from, from + count, half, [](float x) { return f32_to_f16(x); });
+  else if (dtype == DType::kBF16)
+    std::transform(from, from + count, half, [](float x) { return f32_to_bf16(x); });
+  else
+    std::copy_n(from, count, static_cast<float*>(to));
+}
+
+}  // namespace
 
 std::optional<std::int64_t> checked_bytes(std::span<const std::int64_t> shape,
                                           std::int64_t element_bytes) {
@@ -57,13 +71,13 @@ Expected<HostTensor> HostTensor::create(DType dtype, std::span<const std::int64_
 }
 
 void widen(const void* from, DType dtype, std::int64_t count, float* to) {
-  if (dtype == DType::kF32) {
-    std::copy_n(static_cast<const float*>(from), count, to);
-    return;
-  }
   const auto* half = static_cast<const std::uint16_t*>(from);
-  const auto widen_one = dtype == DType::kF16 ? f16_to_f32 : bf16_to_f32;
-  for (std::int64_t i = 0; i < count; ++i) to[i] = widen_one(half[i]);
+  if (dtype == DType::kF16)
+    std::transform(half, half + count, to, [](std::uint16_t h) { return f16_to_f32(h); });
+  else if (dtype == DType::kBF16)
+    std::transform(half, half + count, to, [](std::uint16_t h) { return bf16_to_f32(h); });
+  else
+    std::copy_n(static_cast<const float*>(from), count, to);
 }
 
 Expected<HostTensor> convert(const HostTensor& from, DType to) {
@@ -73,21 +87,13 @@ Expected<HostTensor> convert(const HostTensor& from, DType to) {
                               name_of(from.dtype()), name_of(to)));
   Expected<HostTensor> result = HostTensor::create(to, from.shape());
   if (!result.ok()) return result;
-  const std::int64_t count = from.elements();
-  if (from.dtype() == to) {
-    std::copy_n(static_cast<const std::byte*>(from.data()), from.bytes(),
-                static_cast<std::byte*>(result->data()));
-  } else if (to == DType::kF32) {
-    widen(from.data(), from.dtype(), count, static_cast<float*>(result->data()));
-  } else {
-    const auto narrow_one = to == DType::kF16 ? f32_to_f16 : f32_to_bf16;
-    auto* out = static_cast<std::uint16_t*>(result->data());
-    const auto* in = static_cast<const std::byte*>(from.data());
-    for (std::int64_t i = 0; i < count; ++i) {
-      float x;
-      widen(in + i * size_of(from.dtype()), from.dtype(), 1, &x);
-      out[i] = narrow_one(x);
-    }
+  const auto* in = static_cast<const std::byte*>(from.data());
+  auto* out = static_cast<std::byte*>(result->data());
+  std::array<float, 4096> wide;  // 16 KiB stay in L1
+  for (std::int64_t at = 0; at < from.elements(); at += wide.size()) {
+    const auto count = std::min<std::int64_t>(wide.size(), from.elements() - at);
+    widen(in + at * size_of(from.dtype()), from.dtype(), count, wide.data());
+    narrow(wide.data(), count, to, out + at * size_of(to));
   }
   return result;
 }
