@@ -15,9 +15,9 @@ namespace tilewise {
 // What attention reads. Shapes: dense / packed with cu_seqlens. Any strides, the last dimension of
 // Q, K, V and bias contiguous.
 struct Inputs {
-  Tensor q;  // (B, Sq, Hq, D) / (total_q, Hq, D)
-  Tensor k;  // (B, Sk, Hkv, D) / (total_kv, Hkv, D)
-  Tensor v;  // (B, Sk, Hkv, Dv) / (total_kv, Hkv, Dv)
+  Tensor q;              // (B, Sq, Hq, D) / (total_q, Hq, D)
+  Tensor k;              // (B, Sk, Hkv, D) / (total_kv, Hkv, D)
+  Tensor v;              // (B, Sk, Hkv, Dv) / (total_kv, Hkv, Dv)
   Tensor alibi_slopes;   // f32 (Hq) or (B, Hq)
   Tensor bias;           // (B|1, Hq|1, Sq|1, Sk|1), i and j counted inside each sequence
   Tensor sink;           // f32 (Hq)
@@ -61,12 +61,12 @@ class Workspace {
  public:
   explicit Workspace(const PassPlan& pass)
       : bytes_(pass.workspace_bytes),
-        memory_(bytes_ ? ::operator new(bytes_, std::align_val_t{64}) : nullptr) {}
+        memory_(bytes_ ? ::operator new (bytes_, std::align_val_t{64}) : nullptr) {}
   Launch launch() const { return {memory_.get(), bytes_, nullptr}; }
 
  private:
   struct Free {
-    void operator()(void* p) const { ::operator delete(p, std::align_val_t{64}); }
+    void operator()(void* p) const { ::operator delete (p, std::align_val_t{64}); }
   };
   std::size_t bytes_;
   std::unique_ptr<void, Free> memory_;

@@ -14,12 +14,14 @@
 namespace tilewise {
 
 struct Options {
-  std::string kernel = "auto";  // "auto", or a row of the backend's table: "fa2", "fa1", "standard", ...
-  std::string isa = "auto";     // CPU tier: "auto", "scalar", "avx2", "avx512"; TILEWISE_CPU_ISA caps it
-  int threads = 0;              // CPU threads; 0 asks OpenMP. Results never depend on it
-  bool deterministic = false;   // backward bitwise the same on every run (on the CPU it always is)
-  std::int64_t tile_q = 0;      // rows of a query tile; 0 lets the plan choose
-  std::int64_t tile_kv = 0;     // rows of a key tile; 0 lets the plan choose
+  // "auto", or a row of the backend's table: "fa2", "fa1", "standard", "reference".
+  std::string kernel = "auto";
+  // CPU tier: "auto", "scalar", "avx2", "avx512". TILEWISE_CPU_ISA caps it.
+  std::string isa = "auto";
+  int threads = 0;             // CPU threads; 0 asks OpenMP. Results never depend on it
+  bool deterministic = false;  // backward bitwise the same on every run (on the CPU it always is)
+  std::int64_t tile_q = 0;     // rows of a query tile; 0 lets the plan choose
+  std::int64_t tile_kv = 0;    // rows of a key tile; 0 lets the plan choose
   std::int64_t fast_memory_bytes = 0;  // M of the IO model; 0 takes the device's (L2 on a CPU)
 };
 

@@ -53,12 +53,13 @@ struct Varlen {
 struct Problem {
   std::int64_t batch = 1;
   std::int64_t heads_q = 1;
-  std::int64_t heads_kv = 1;  // divides heads_q; query head h reads kv head h / (heads_q / heads_kv)
+  // Divides heads_q; query head h reads kv head h / (heads_q / heads_kv).
+  std::int64_t heads_kv = 1;
   std::int64_t seq_q = 0;
   std::int64_t seq_kv = 0;
-  std::int64_t head_dim = 0;    // D of Q and K, 1 to 512
-  std::int64_t head_dim_v = 0;  // Dv of V and O, 1 to 512
-  DType dtype = DType::kF32;    // of Q, K and V: f32, f16 or bf16
+  std::int64_t head_dim = 0;       // D of Q and K, 1 to 512
+  std::int64_t head_dim_v = 0;     // Dv of V and O, 1 to 512
+  DType dtype = DType::kF32;       // of Q, K and V: f32, f16 or bf16
   std::optional<DType> out_dtype;  // of O; the input dtype when not given
 
   std::optional<float> scale;  // finite; 1/sqrt(head_dim) when not given
@@ -66,8 +67,8 @@ struct Problem {
   Mask mask;
   Alibi alibi = Alibi::kNone;
   Bias bias;
-  bool sink = false;        // one learnable logit per query head that joins the denominator only
-  float dropout_p = 0.0f;   // in [0, 1), held to the nearest multiple of 2^-16
+  bool sink = false;       // one learnable logit per query head that joins the denominator only
+  float dropout_p = 0.0f;  // in [0, 1), held to the nearest multiple of 2^-16
   Varlen varlen;
 };
 

@@ -1,5 +1,6 @@
 // Status and Expected<T>: how every function of the library reports failure. Nothing throws across
-// the public boundary, prints or exits; a message names the argument, its value and what is accepted.
+// the public boundary, prints or exits; a message names the argument, its value and what is
+// accepted.
 #pragma once
 
 #include <optional>

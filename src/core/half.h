@@ -1,5 +1,5 @@
-// f16 (IEEE binary16) and bf16 to and from f32, one number at a time, round to nearest even. Kernels
-// use vector instructions; this is for everything else, and what tests hold those against.
+// f16 (IEEE binary16) and bf16 to and from f32, one number at a time, round to nearest even.
+// Kernels use vector instructions; this is for everything else, and what tests hold those against.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,9 @@ inline std::uint32_t f32_to_bits(float f) {
   return bits;
 }
 
-inline float bf16_to_f32(std::uint16_t h) { return bits_to_f32(std::uint32_t{h} << 16); }
+inline float bf16_to_f32(std::uint16_t h) {
+  return bits_to_f32(std::uint32_t{h} << 16);
+}
 
 inline std::uint16_t f32_to_bf16(float f) {
   const std::uint32_t bits = f32_to_bits(f);
@@ -30,7 +32,7 @@ inline float f16_to_f32(std::uint16_t h) {
   const std::uint32_t sign = std::uint32_t{h & 0x8000u} << 16, magnitude = h & 0x7FFFu;
   if (magnitude >= 0x7C00u)  // inf and NaN keep their payload
     return bits_to_f32(sign | 0x7F800000u | (magnitude & 0x3FFu) << 13);
-  // Shifted into place the exponent is 112 too small; the multiplication also makes subnormals right.
+  // Shifted into place the exponent is 112 too small; the product also makes subnormals right.
   const float scaled = bits_to_f32(magnitude << 13) * 5.192296858534828e33f;  // 2^112
   return bits_to_f32(sign | f32_to_bits(scaled));
 }

@@ -1,6 +1,6 @@
-// The one mask type. It owns the predicate keep(q, k), the keys a query tile must visit, the queries
-// a key tile must visit, and the class of a tile. CPU kernels, GPU kernels, the plan and the IO model
-// all ask here; a property test holds the ranges against brute force over keep().
+// The one mask type. It owns the predicate keep(q, k), the keys a query tile must visit, the
+// queries a key tile must visit, and the class of a tile. CPU kernels, GPU kernels, the plan and
+// the IO model all ask here; a property test holds the ranges against brute force over keep().
 //
 // Every mask of the library is a band: key k is visible to query q iff
 //   max(0, q + lo) <= k <= min(seq_kv - 1, q + hi)
@@ -33,9 +33,7 @@ struct BandMask {
   }
 
   // The keys that one query sees.
-  TW_HD constexpr Span row(int64_t q) const {
-    return clip(q + lo, q + hi + 1, seq_kv);
-  }
+  TW_HD constexpr Span row(int64_t q) const { return clip(q + lo, q + hi + 1, seq_kv); }
 
   // The smallest range that holds every key visible to a query of `q`.
   TW_HD constexpr Span keys_of(Span q) const {

@@ -1,11 +1,11 @@
 // Philox4x32-10 (Salmon et al., SC 2011), the counter-based generator behind dropout, and the map
-// from a score's place (b, h, i, j) to its 16 random bits. The map depends on nothing else, so every
-// backend, every tiling, forward and backward see the same mask.
+// from a score's place (b, h, i, j) to its 16 random bits. The map depends on nothing else, so
+// every backend, every tiling, forward and backward see the same mask.
 //
 // One call yields 8 x 16 bits. It serves rows {i, i+8} and columns {j, j+1, j+8, j+9} of an aligned
 // 16 x 16 block: the elements one thread of a tensor-core accumulator holds, in the forward's
-// orientation, and half of them in the transposed one of the backward. So a block is 32 calls, one a
-// lane: lane = (i % 8) * 4 + (j % 8) / 2.
+// orientation, and half of them in the transposed one of the backward. So a block is 32 calls, one
+// a lane: lane = (i % 8) * 4 + (j % 8) / 2.
 #pragma once
 
 #include "core/base.h"
@@ -71,8 +71,7 @@ struct DropoutRule {
 // The rule for one element.
 TW_HD constexpr bool dropout_keep(const DropoutRule& rule, uint32_t b, uint32_t h, uint32_t i,
                                   uint32_t j) {
-  const Philox4 call =
-      dropout_block(rule.key, b, h, i / 16, j / 16, (i % 8) * 4 + (j % 8) / 2);
+  const Philox4 call = dropout_block(rule.key, b, h, i / 16, j / 16, (i % 8) * 4 + (j % 8) / 2);
   return dropout_bits(call, i, j) >= rule.threshold;
 }
 

@@ -20,7 +20,9 @@ inline constexpr float kMinusInf = -__builtin_inff();
 
 // What to subtract before the exponential: the maximum, or 0 for a row that has seen nothing, where
 // -inf - (-inf) would be NaN.
-TW_HD constexpr float softmax_shift(float max) { return max == kMinusInf ? 0.0f : max; }
+TW_HD constexpr float softmax_shift(float max) {
+  return max == kMinusInf ? 0.0f : max;
+}
 
 // The weights that two partial results get when they become one. `a` and `b` are LSE values in
 // natural log; (-inf, -inf) gives weights 0 and stays -inf. exp and log come from the caller, since
