@@ -26,8 +26,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 inline constexpr float kTrustedLse = 16.0f;
 
 // Logits that could be larger than this make for rows that one or two keys take, where dS is what
-// is left of large numbers. Unit normal rows reach sqrt(D), 23 at D = 512.
-inline constexpr float kTrustedLogit = 64.0f;
+// is left of large numbers. Unit normal rows reach sqrt(D), 23 at D = 512, and a little more.
+inline constexpr float kTrustedLogit = 32.0f;
 
 // The norm of the longest row.
 HWY_INLINE float max_norm(Matrix m, int64_t rows, int64_t cols) {
