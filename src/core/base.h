@@ -9,6 +9,7 @@ using uint32_t = unsigned int;
 using int64_t = long long;
 using uint64_t = unsigned long long;
 using uint16_t = unsigned short;
+using uint8_t = unsigned char;
 #else
 #include <cstdint>
 #if defined(__CUDACC__)
@@ -21,6 +22,7 @@ using std::int64_t;
 using std::uint16_t;
 using std::uint32_t;
 using std::uint64_t;
+using std::uint8_t;
 #endif
 
 namespace tilewise {

@@ -51,6 +51,13 @@ struct BandMask {
     return clip(k.begin - hi, k.end - 1 - lo + 1, seq_q);
   }
 
+  // The keys that every query of `q` sees: tiles inside it need no mask code.
+  TW_HD constexpr Span keys_common_to(Span q) const {
+    q = clip(q.begin, q.end, seq_q);
+    if (q.empty()) return {};
+    return clip(q.end - 1 + lo, q.begin + hi + 1, seq_kv);
+  }
+
   // Full: every (query, key) of the tile is visible; empty: none is.
   TW_HD constexpr TileClass classify(Span q, Span k) const {
     if (q.empty() || k.empty() || q.begin >= seq_q || k.begin >= seq_kv) return TileClass::kEmpty;

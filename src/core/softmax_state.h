@@ -12,11 +12,7 @@ struct SoftmaxState {
   float sum;
 };
 
-#if defined(__CUDACC__)
-inline constexpr float kMinusInf = -__builtin_huge_valf();
-#else
-inline constexpr float kMinusInf = -__builtin_inff();
-#endif
+inline constexpr float kMinusInf = __builtin_bit_cast(float, 0xFF800000u);
 
 // What to subtract before the exponential: the maximum, or 0 for a row that has seen nothing, where
 // -inf - (-inf) would be NaN.

@@ -1,0 +1,362 @@
+// Hopper forward: one persistent CTA a multiprocessor, warp-specialized.
+//
+//   warpgroup 0       producer: one thread keeps the rings of Q, K and V filled by TMA
+//   warpgroups 1..n   consumers: 64 query rows each; for the key tiles from last to first
+//                       S = Q K^T;  P = exp2(scale S - shift);  O = O * factor + P V
+//
+// The products of step i (S of tile i, P V of tile i+1, the one before) are issued together, and
+// the softmax of tile i runs under the second of them: intra-warpgroup overlap. Consumers take
+// turns at issuing, so one's softmax also runs under the other's products (tile/turn.h).
+//
+// Shared memory: Q tile_q x D, and `stages` each of K and V, tile_kv x D (forward_config.h adds it
+// up). Registers of a consumer thread: S tile_kv/2, P tile_kv/4, O Dv/2, and about 30 more; D = 128
+// with 128 x 176 tiles: 88 + 44 + 64 of 240. docs/forward_sm90.md derives the tiles.
+#pragma once
+
+#include "cuda/device/attention/scores.h"
+#include "cuda/device/attention/softmax.h"
+#include "cuda/device/attention/work.h"
+#include "cuda/device/ptx/tma.h"
+#include "cuda/device/ptx/wgmma.h"
+#include "cuda/device/sm90/forward_epilogue.h"
+#include "cuda/device/tile/ring.h"
+#include "cuda/device/tile/swizzled_tile.h"
+#include "cuda/device/tile/turn.h"
+
+namespace tilewise::sm90 {
+
+template <ForwardConfig C>
+struct Tiles {
+  using Q = tile::SwizzledTile<C.tile_q, C.head_dim>;
+  using K = tile::SwizzledTile<C.tile_kv, C.head_dim>;
+  using V = tile::SwizzledTile<C.tile_kv, C.head_dim_v>;
+};
+
+template <ForwardConfig C>
+struct Shared {
+  uint8_t q[C.q_stages][Tiles<C>::Q::kBytes];
+  uint8_t k[C.stages][Tiles<C>::K::kBytes];
+  uint8_t v[C.stages][Tiles<C>::V::kBytes];
+  tile::RingBarriers<C.q_stages> q_ring;
+  tile::RingBarriers<C.stages> k_ring, v_ring;
+};
+
+template <ForwardConfig C>
+struct Producer {
+  const ForwardParams& p;
+  Shared<C>& shared;
+  tile::RingCursor<C.q_stages> q_cursor{};
+  tile::RingCursor<C.stages> k_cursor{}, v_cursor{};
+
+  // One box for each panel of 64 columns.
+  template <class Tile>
+  TW_DEVICE void load_tile(ptx::TmaLoad load, const uint8_t* s_tile, TmaCoordinates at) const {
+    const uint32_t s_address = ptx::shared_address(s_tile);
+#pragma unroll
+    for (int panel = 0; panel < Tile::kPanels; ++panel) {
+      at.c0 = panel * tile::kPanelColumns;
+      ptx::tma_load_4d(load, s_address + panel * Tile::kPanelBytes, at);
+    }
+  }
+
+  TW_DEVICE void load_q(const Work& w) {
+    using Q = typename Tiles<C>::Q;
+    uint64_t* const full = q_cursor.acquire(shared.q_ring, Q::kBytes);
+    const int batch = C.varlen && p.cu_seqlens_q ? 0 : w.batch;
+    load_tile<Q>({&p.q, full, ptx::l2_evict_first()}, shared.q[q_cursor.stage],
+                 {0, w.q_begin + w.q_row, w.head, batch});
+    q_cursor.advance();
+  }
+  TW_DEVICE void load_k(const Work& w, int tile) {
+    using K = typename Tiles<C>::K;
+    uint64_t* const full = k_cursor.acquire(shared.k_ring, K::kBytes);
+    load_tile<K>({&p.k, full, ptx::l2_evict_last()}, shared.k[k_cursor.stage], kv_at(w, tile));
+    k_cursor.advance();
+  }
+  TW_DEVICE void load_v(const Work& w, int tile) {
+    using V = typename Tiles<C>::V;
+    uint64_t* const full = v_cursor.acquire(shared.v_ring, V::kBytes);
+    load_tile<V>({&p.v, full, ptx::l2_evict_last()}, shared.v[v_cursor.stage], kv_at(w, tile));
+    v_cursor.advance();
+  }
+  TW_DEVICE TmaCoordinates kv_at(const Work& w, int tile) const {
+    const int batch = C.varlen && p.cu_seqlens_kv ? 0 : w.batch;
+    return {0, w.kv_begin + tile * C.tile_kv, w.head / p.heads_per_kv, batch};
+  }
+
+  TW_DEVICE void run() {
+    for (WorkCursor<C> cursor; cursor.more(p); cursor.advance()) {
+      const Work w = make_work<C>(p, cursor.index());
+      if (w.kv.empty()) continue;
+      load_k(w, w.kv.end - 1);
+      load_q(w);
+      for (int tile = w.kv.end - 1; tile > w.kv.begin; --tile) {
+        load_k(w, tile - 1);
+        load_v(w, tile);
+      }
+      load_v(w, w.kv.begin);
+    }
+  }
+};
+
+template <ForwardConfig C>
+struct Consumer {
+  using Qk = ptx::Wgmma<C.element, C.tile_kv>;
+  using Pv = ptx::Wgmma<C.element, C.head_dim_v>;
+  using ScoreTile = float[C.tile_kv / 2];
+
+  const ForwardParams& p;
+  Shared<C>& shared;
+  const int warpgroup, thread;
+  tile::Turn<C.ping_pong ? C.consumers() : 1> turn;
+  tile::RingCursor<C.q_stages> q_cursor{};
+  tile::RingCursor<C.stages> k_cursor{}, v_cursor{};
+  RowPair rows;
+  float o[C.head_dim_v / 2];               // 64 x Dv, unnormalized
+  uint32_t probabilities[C.tile_kv / 16][4];  // 64 x tile_kv as A operands
+
+  TW_DEVICE uint32_t lane() const { return thread % 32; }
+  TW_DEVICE Place place(const Work& w) const {
+    return {w.q_row + warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4, thread % 4};
+  }
+
+  // S = Q K^T, 64 x tile_kv, in flight.
+  TW_DEVICE void issue_scores(ScoreTile& s) {
+    const typename Tiles<C>::Q q{ptx::shared_address(shared.q[q_cursor.stage])};
+    const typename Tiles<C>::K k{ptx::shared_address(shared.k[k_cursor.stage])};
+    const uint64_t q0 = q.k_major(warpgroup * 64), k0 = k.k_major(0);
+    ptx::pin_registers(s);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int column = 0; column < C.head_dim; column += 16)
+      Qk::template ss<ptx::Major::kK>(
+          s, q0 + Tiles<C>::Q::k_step(column), k0 + Tiles<C>::K::k_step(column),
+          column == 0 ? ptx::Accumulate::kZero : ptx::Accumulate::kKeep);
+    ptx::wgmma_commit_group();
+  }
+
+  // O += P V, in flight.
+  TW_DEVICE void issue_values() {
+    const typename Tiles<C>::V v{ptx::shared_address(shared.v[v_cursor.stage])};
+    const uint64_t v0 = v.mn_major();
+    ptx::pin_registers(o);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < C.tile_kv / 16; ++step)
+      Pv::template rs<ptx::Major::kMn>(o, probabilities[step],
+                                       v0 + Tiles<C>::V::row_step(16 * step),
+                                       ptx::Accumulate::kKeep);
+    ptx::wgmma_commit_group();
+  }
+
+  // Scores of one tile become probabilities (still float32, in place).
+  template <Scores kScores>
+  TW_DEVICE void softmax(const Work& w, int tile, ScoreTile& s, float (&factor)[2]) {
+    const int kv_row = tile * C.tile_kv;
+    if constexpr (C.modifies_scores()) modify_scores<C>(p, w, place(w), kv_row, s);
+    if constexpr (kScores == Scores::kMayBeHidden) apply_mask<C>(w, place(w), kv_row, s);
+    constexpr Scores kKind = C.bias != BiasType::kNone ? Scores::kMayBeHidden : kScores;
+    const float scale = C.modifies_scores() ? 1.0f : p.scale_log2;
+    float top[2];
+    row_maxima(s, top);
+    move_shift(rows, top, scale, factor);
+    exponentiate<kKind, C.polynomial_of_8>(s, rows, scale);
+    if constexpr (C.dropout) drop<C>(p, w, place(w), kv_row, s);
+  }
+
+  TW_DEVICE void round_probabilities(const ScoreTile& s) {
+#pragma unroll
+    for (int step = 0; step < C.tile_kv / 16; ++step)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        probabilities[step][i] =
+            ptx::pack<C.element>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
+  }
+
+  TW_DEVICE void rescale(const float (&factor)[2]) {
+    if (!ptx::warp_any(factor[0] != 1.0f || factor[1] != 1.0f)) return;
+#pragma unroll
+    for (int i = 0; i < C.head_dim_v / 2; ++i) o[i] *= factor[i / 2 % 2];
+  }
+
+  // Rows past the end of a packed sequence belong to someone else and may hold NaN; their
+  // probabilities are 0, but 0 * NaN is not. Every consumer clears them for itself.
+  TW_DEVICE void clear_foreign_values(const Work& w) const {
+    v_cursor.wait(shared.v_ring);
+    const int rows_used = w.seq_kv - (w.kv.end - 1) * C.tile_kv;
+    if (rows_used >= C.tile_kv) return;
+    const typename Tiles<C>::V v{ptx::shared_address(shared.v[v_cursor.stage])};
+    v.clear_rows(rows_used, thread, 128);
+    ptx::fence_async_shared();
+    ptx::named_barrier_sync(kClearBarrier + warpgroup, 128);
+  }
+  static constexpr uint32_t kClearBarrier = 8;
+
+  TW_DEVICE void clear_output() {
+#pragma unroll
+    for (int i = 0; i < C.head_dim_v / 2; ++i) o[i] = 0.0f;
+  }
+
+  // The scores of w's key tile `tile` have been formed: K, and after the last one Q, may go.
+  TW_DEVICE void release_operands(const Work& w, int tile) {
+    k_cursor.release(shared.k_ring, lane());
+    if (tile == w.kv.begin) q_cursor.release(shared.q_ring, lane());
+  }
+
+  TW_DEVICE void first_softmax(const Work& w, ScoreTile& s) {
+    const int tile = w.kv.end - 1;
+    float factor[2];
+    rows.reset();
+    if (C.band != Band::kFull || w.kv.partial(tile))
+      softmax<Scores::kMayBeHidden>(w, tile, s, factor);
+    else
+      softmax<Scores::kAllVisible>(w, tile, s, factor);
+  }
+
+  // The CTA's first key tile: nothing to overlap with yet.
+  TW_DEVICE void first_step(const Work& w) {
+    ScoreTile s;
+    q_cursor.wait(shared.q_ring);
+    k_cursor.wait(shared.k_ring);
+    issue_scores(s);
+    ptx::wgmma_wait_group<0>();
+    ptx::pin_registers(s);
+    release_operands(w, w.kv.end - 1);
+    first_softmax(w, s);
+    clear_output();
+    round_probabilities(s);
+  }
+
+  // Issues the scores of the tile at hand and the values of the tile before it, and returns when
+  // the scores are there.
+  TW_DEVICE void issue_pair(const Work& w, int tile, ScoreTile& s) {
+    k_cursor.wait(shared.k_ring);
+    turn.wait();
+    issue_scores(s);
+    v_cursor.wait(shared.v_ring);
+    issue_values();
+    turn.pass();
+    ptx::wgmma_wait_group<1>();
+    ptx::pin_registers(s);
+    release_operands(w, tile);
+  }
+
+  TW_DEVICE void wait_values(ScoreTile& s) {
+    ptx::pin_registers(s);
+    if (C.variant & 1) v_cursor.wait(shared.v_ring);
+    ptx::wgmma_wait_group<0>();
+    ptx::pin_registers(o);
+    v_cursor.release(shared.v_ring, lane());
+  }
+
+  template <Scores kScores>
+  TW_DEVICE void step(const Work& w, int tile) {
+    ScoreTile s;
+    float factor[2];
+    issue_pair(w, tile, s);
+    softmax<kScores>(w, tile, s, factor);
+    wait_values(s);
+    rescale(factor);
+    round_probabilities(s);
+  }
+
+  // From one work item to the next without draining the tensor cores: the last values of w are
+  // summed, and its output is stored, beside the first scores of `next`.
+  TW_DEVICE void bridge(const Work& w, const Work& next) {
+    ScoreTile s;
+    q_cursor.wait(shared.q_ring);
+    issue_pair(next, next.kv.end - 1, s);
+    const RowPair finished = rows;
+    first_softmax(next, s);
+    wait_values(s);
+    finish(w, finished);
+    clear_output();
+    round_probabilities(s);
+  }
+
+  // The key tiles of w after its first.
+  TW_DEVICE void middle_steps(const Work& w) {
+    if constexpr (C.varlen) clear_foreign_values(w);
+    int tile = w.kv.end - 2;
+    if constexpr (C.band != Band::kFull)
+      for (; tile >= w.kv.full_end && tile >= w.kv.begin; --tile)
+        step<Scores::kMayBeHidden>(w, tile);
+    for (; tile >= w.kv.full_begin; --tile) step<Scores::kAllVisible>(w, tile);
+    if constexpr (C.band == Band::kBoth)
+      for (; tile >= w.kv.begin; --tile) step<Scores::kMayBeHidden>(w, tile);
+  }
+
+  TW_DEVICE void last_values(const Work& w) {
+    v_cursor.wait(shared.v_ring);
+    issue_values();
+    ptx::wgmma_wait_group<0>();
+    ptx::pin_registers(o);
+    finish(w, rows);
+  }
+
+  TW_DEVICE void finish(const Work& w, const RowPair& finished) {
+    float scale[2], lse2[2];
+    finish_rows<C>(p, w, finished, scale, lse2);
+    store_lse<C>(p, w, place(w), lse2);
+    store_output<C>(p, w, place(w), o, scale);
+  }
+
+  // The next work item that reads any key; rows that see none are finished on the way.
+  TW_DEVICE bool next_work(WorkCursor<C>& cursor, Work& w) const {
+    for (; cursor.more(p); cursor.advance()) {
+      w = make_work<C>(p, cursor.index());
+      if (!w.kv.empty()) {
+        cursor.advance();
+        return true;
+      }
+      store_unseen<C>(p, w, place(w));
+    }
+    return false;
+  }
+
+  TW_DEVICE void run() {
+    turn.open();
+    WorkCursor<C> cursor;
+    Work w, next;
+    if (!next_work(cursor, w)) return;
+    first_step(w);
+    while (true) {
+      middle_steps(w);
+      if (!next_work(cursor, next)) break;
+      bridge(w, next);
+      w = next;
+    }
+    last_values(w);
+  }
+};
+
+template <ForwardConfig C>
+  requires Valid<C>
+TW_DEVICE void forward(const ForwardParams& p) {
+  extern __shared__ __align__(1024) uint8_t s_memory[];
+  Shared<C>& shared = *reinterpret_cast<Shared<C>*>(s_memory);
+  static_assert(sizeof(Shared<C>) <= C.smem_bytes(), "smem_bytes() counts what Shared holds");
+
+  if (threadIdx.x == 0) {
+    ptx::tma_prefetch_map(&p.q);
+    ptx::tma_prefetch_map(&p.k);
+    ptx::tma_prefetch_map(&p.v);
+    shared.q_ring.init(4 * C.consumers());
+    shared.k_ring.init(4 * C.consumers());
+    shared.v_ring.init(4 * C.consumers());
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+
+  const uint32_t warpgroup = ptx::warp_uniform(threadIdx.x / 128);
+  if (warpgroup == 0) {
+    ptx::registers_decrease<C.producer_registers()>();
+    if (threadIdx.x == 0) Producer<C>{p, shared}.run();
+  } else {
+    ptx::registers_increase<C.consumer_registers()>();
+    const int number = warpgroup - 1;
+    Consumer<C>{p, shared, number, static_cast<int>(threadIdx.x % 128), {warpgroup - 1}}.run();
+  }
+}
+
+}  // namespace tilewise::sm90

@@ -1,0 +1,99 @@
+// From unnormalized O and the row state to O and LSE in global memory.
+//
+// O leaves through registers, not through shared memory and TMA: four lanes of a quad exchange
+// their pairs so that each holds 8 neighbouring columns, 16 bytes, and a row's 64 bytes go out as
+// whole sectors. That needs no buffer, no fence and no wait before the next tile, takes any
+// strides, and can stop at the end of a packed sequence, where a TMA box could not.
+#pragma once
+
+#include "cuda/device/attention/scores.h"
+
+namespace tilewise::sm90 {
+
+// In: pair[j] holds columns 8 j + 2 lane of the quad's row. Out: columns 8 lane + 2 j.
+TW_DEVICE void transpose_quad(uint32_t (&pair)[4], int lane) {
+#pragma unroll
+  for (int bit = 1; bit <= 2; bit *= 2) {
+    const bool upper = lane & bit;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (j & bit) continue;
+      const uint32_t other = ptx::shuffle_xor(upper ? pair[j] : pair[j | bit], bit);
+      if (upper)
+        pair[j] = other;
+      else
+        pair[j | bit] = other;
+    }
+  }
+}
+
+// Adds the parts of each row sum and the sink. scale[r] normalizes O; lse2[r] is in log2 units.
+template <ForwardConfig C>
+TW_DEVICE void finish_rows(const ForwardParams& p, const Work& w, const RowPair& rows,
+                           float (&scale)[2], float (&lse2)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = quad_sum(rows.sum[r]);
+    scale[r] = sum == 0.0f ? 0.0f : 1.0f / sum;
+    lse2[r] = sum == 0.0f ? kMinusInf : rows.shift[r] + ptx::lg2(sum);
+    if constexpr (C.sink) {
+      // exp(sink) joins the denominator: O shrinks by exp(LSE - LSE with the sink).
+      const float sink2 = kLog2e * p.sink[w.head * p.sink_stride];
+      const float top = fmaxf(sink2, lse2[r]), before = lse2[r];
+      if (top != kMinusInf) lse2[r] = top + ptx::lg2(ptx::ex2(before - top) + ptx::ex2(sink2 - top));
+      if (before != kMinusInf) scale[r] *= ptx::ex2(before - lse2[r]);
+    }
+    if constexpr (C.dropout) scale[r] *= p.dropout_scale;
+  }
+}
+
+template <ForwardConfig C, int kCount>
+TW_DEVICE void store_output(const ForwardParams& p, const Work& w, Place at,
+                            const float (&o)[kCount], const float (&scale)[2]) {
+  uint16_t* const g_head = static_cast<uint16_t*>(p.o) + w.head * p.o_stride_h +
+                           (C.varlen && p.cu_seqlens_q ? 0 : w.batch * p.o_stride_b);
+  constexpr int kBlocks = kCount / 4;  // of 8 columns
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = at.row + 8 * r;
+    uint16_t* const g_row = g_head + (int64_t{w.q_begin} + row) * p.o_stride_s;
+#pragma unroll
+    for (int b = 0; b < kBlocks; b += 4) {
+      uint32_t pair[4] = {};
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        if (b + j < kBlocks)
+          pair[j] = ptx::pack<C.element>(o[4 * (b + j) + 2 * r] * scale[r],
+                                         o[4 * (b + j) + 2 * r + 1] * scale[r]);
+      transpose_quad(pair, at.quad_lane);
+      const int column = (b + at.quad_lane) * 8;
+      if (row < w.q_slot && column < p.head_dim_v)
+        *reinterpret_cast<uint4*>(g_row + column) = {pair[0], pair[1], pair[2], pair[3]};
+    }
+  }
+}
+
+template <ForwardConfig C>
+TW_DEVICE void store_lse(const ForwardParams& p, const Work& w, Place at, const float (&lse2)[2]) {
+  if (p.lse == nullptr || at.quad_lane != 0) return;
+  float* const g_head = p.lse + w.head * p.lse_stride_h +
+                        (C.varlen && p.cu_seqlens_q ? 0 : w.batch * p.lse_stride_b);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = at.row + 8 * r;
+    if (row < w.q_slot) g_head[(w.q_begin + row) * p.lse_stride_s] = lse2[r] * kLn2;
+  }
+}
+
+// Rows that see no key: O = 0, LSE = -inf, or the sink alone.
+template <ForwardConfig C>
+TW_DEVICE void store_unseen(const ForwardParams& p, const Work& w, Place at) {
+  const RowPair nothing{{kMinusInf, kMinusInf}, {0.0f, 0.0f}};
+  const float o[C.head_dim_v / 2] = {};
+  float scale[2], lse2[2];
+  finish_rows<C>(p, w, nothing, scale, lse2);
+  store_lse<C>(p, w, at, lse2);
+  store_output<C>(p, w, at, o, scale);
+}
+
+}  // namespace tilewise::sm90

@@ -1,0 +1,57 @@
+// A ring of shared-memory stages between one producer thread (TMA) and consumer warps (WGMMA).
+// Each stage has two barriers, named by event: `full` (its bytes have landed) and `empty` (every
+// consumer warp has read it). Both sides walk the stages with a cursor that carries the phase, so
+// neither a kernel's loop nor its arithmetic ever mentions parity.
+#pragma once
+
+#include "cuda/device/ptx/mbarrier.h"
+
+namespace tilewise::tile {
+
+template <int kStages>
+struct RingBarriers {
+  uint64_t full[kStages];
+  uint64_t empty[kStages];
+
+  // One thread, before the CTA's first barrier.
+  TW_DEVICE void init(uint32_t consumer_warps) {
+#pragma unroll
+    for (int i = 0; i < kStages; ++i) {
+      ptx::mbarrier_init(&full[i], 1);
+      ptx::mbarrier_init(&empty[i], consumer_warps);
+    }
+  }
+};
+
+template <int kStages>
+struct RingCursor {
+  uint32_t stage = 0;
+  uint32_t phase = 0;
+
+  TW_DEVICE void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+
+  // Producer: the stage is free (in the first round at once), and `bytes` will come.
+  TW_DEVICE uint64_t* acquire(RingBarriers<kStages>& ring, uint32_t bytes) const {
+    ptx::mbarrier_wait(&ring.empty[stage], phase ^ 1);
+    ptx::mbarrier_arrive_expect_bytes(&ring.full[stage], bytes);
+    return &ring.full[stage];
+  }
+
+  // Consumer: the stage has landed.
+  TW_DEVICE void wait(RingBarriers<kStages>& ring) const {
+    ptx::mbarrier_wait(&ring.full[stage], phase);
+  }
+
+  // Consumer, each warp: done reading the stage; on to the next.
+  TW_DEVICE void release(RingBarriers<kStages>& ring, uint32_t lane) {
+    if (lane == 0) ptx::mbarrier_arrive(&ring.empty[stage]);
+    advance();
+  }
+};
+
+}  // namespace tilewise::tile
