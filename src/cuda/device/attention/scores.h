@@ -43,7 +43,7 @@ TW_DEVICE void modify_scores(const ForwardParams& p, const Work& w, Place at, in
     float x = C.softcap ? softcap_log2(p, s[i]) : s[i] * p.scale_log2;
     const int row = at.row_of(i), key = kv_row + at.column_of(i);
     if constexpr (C.alibi) {
-      const int distance = key - row - static_cast<int>(w.diagonal);
+      const int distance = key - row - w.diagonal;
       x -= slope * static_cast<float>(distance < 0 ? -distance : distance);
     }
     if constexpr (C.bias != BiasType::kNone)

@@ -26,26 +26,43 @@ struct RowPair {
   }
 };
 
-TW_DEVICE float quad_max(float x) {
-  x = fmaxf(x, ptx::shuffle_xor(x, 1));
-  return fmaxf(x, ptx::shuffle_xor(x, 2));
-}
-
 TW_DEVICE float quad_sum(float x) {
   x += ptx::shuffle_xor(x, 1);
   return x + ptx::shuffle_xor(x, 2);
 }
 
-// The maxima of the two rows over one tile.
+TW_DEVICE int quad_max(int x) {
+  x = max_of(x, ptx::shuffle_xor(x, 1));
+  return max_of(x, ptx::shuffle_xor(x, 2));
+}
+
+// The largest of row r's scores as bits, `flip` applied to each.
+template <int kCount>
+TW_DEVICE int row_max_bits(const float (&s)[kCount], int r, int flip) {
+  int top = __float_as_int(s[2 * r]) ^ flip;
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4)
+    top = max_of(max_of(top, __float_as_int(s[i + 2 * r]) ^ flip),
+                 __float_as_int(s[i + 2 * r + 1]) ^ flip);
+  return quad_max(top);
+}
+
+// The maxima of the two rows over one tile, taken on the bits as signed integers: Hopper has a
+// three-way integer maximum, which halves the instructions. That order is right as soon as one
+// score of the row is positive; among negative numbers it is reversed, so rows without a positive
+// score are done again with the bits flipped.
 template <int kCount>
 TW_DEVICE void row_maxima(const float (&s)[kCount], float (&top)[2]) {
+  int bits[2] = {row_max_bits(s, 0, 0), row_max_bits(s, 1, 0)};
+  if (ptx::warp_any(bits[0] < 0 || bits[1] < 0)) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    top[r] = fmaxf(s[2 * r], s[2 * r + 1]);
-#pragma unroll
-    for (int i = 4; i < kCount; i += 4) top[r] = fmaxf(top[r], fmaxf(s[i + 2 * r], s[i + 2 * r + 1]));
-    top[r] = quad_max(top[r]);
+    for (int r = 0; r < 2; ++r) {
+      const int flipped = ~row_max_bits(s, r, -1);
+      if (bits[r] < 0) bits[r] = flipped;
+    }
   }
+  top[0] = __int_as_float(bits[0]);
+  top[1] = __int_as_float(bits[1]);
 }
 
 // Moves the shifts for maxima `top` (score units; scale > 0 brings them to log2). factor[r] is what

@@ -1,32 +1,57 @@
 // From the number of a work item to what it computes: which head, which query rows, which keys.
-// Producer and consumers both ask here, so they can't disagree about the keys to visit.
 #pragma once
 
 #include "core/mask.h"
-#include "cuda/device/ptx/base.h"
+#include "cuda/device/ptx/sync.h"
 #include "cuda/device/sm90/forward_config.h"
 #include "cuda/device/sm90/forward_params.h"
 
 namespace tilewise::sm90 {
 
-// Key tiles, as numbers of tiles. Those in [full_begin, full_end) are seen by every row.
-struct KvTiles {
-  int begin, end;
-  int full_begin, full_end;
-  TW_DEVICE bool empty() const { return begin >= end; }
-  TW_DEVICE bool partial(int tile) const { return tile < full_begin || tile >= full_end; }
-};
-
+// What the producer finds out and hands to the consumers through shared memory.
 struct Work {
+  uint16_t* g_o;  // the first row of the tile, of this head
+  float* g_lse;
   int batch, head;
-  int q_row;                // first query of the tile, inside its sequence
+  int q_row;                // first query of the tile, inside its sequence; kNoMoreWork ends it all
   int q_begin, kv_begin;    // where the sequence begins in a packed tensor
   int q_slot;               // rows of O to be written
   int seq_q, seq_kv;        // lengths in use
   int lo, hi;               // the band: key - query, clamped to 32 bits
-  int64_t diagonal;         // off: ALiBi measures |i + off - j|
-  KvTiles kv;
+  int diagonal;             // off: ALiBi measures |i + off - j|
+  int kv_begin_tile, kv_end_tile;  // key tiles that some row sees
+  TW_DEVICE bool sees_keys() const { return kv_begin_tile < kv_end_tile; }
 };
+inline constexpr int kNoMoreWork = -1;
+
+// The key tiles of a consumer's 64 rows (from `first_row` of the tile on), a part of its work's: [begin, end) are visited, those in
+// [full_begin, full_end) are seen by every row.
+struct KvTiles {
+  int begin, end;
+  int full_begin, full_end;
+  TW_DEVICE bool partial(int tile) const { return tile < full_begin || tile >= full_end; }
+};
+
+template <ForwardConfig C>
+TW_DEVICE KvTiles tiles_of_rows(const Work& w, int first_row) {
+  constexpr int kN = C.tile_kv;
+  using ptx::warp_uniform;  // w lies in shared memory
+  const int first = warp_uniform(w.q_row) + first_row;
+  KvTiles t{warp_uniform(w.kv_begin_tile), warp_uniform(w.kv_end_tile), 0,
+            warp_uniform(w.seq_kv) / kN};
+  if constexpr (C.band != Band::kFull) {
+    const int last = min_of(first + 63, warp_uniform(w.seq_q) - 1), hi = warp_uniform(w.hi);
+    // At least one tile, if only to find it hidden: a consumer always has something to normalize.
+    t.end = max_of(t.begin + 1, min_of(t.end, (last + hi + kN) / kN));
+    t.full_end = min_of(t.full_end, max_of(0, first + hi + 1) / kN);
+    if constexpr (C.band == Band::kBoth)
+      t.full_begin = (max_of(0, last + warp_uniform(w.lo)) + kN - 1) / kN;
+  }
+  // Without a full tile both ends meet and every tile counts as partial.
+  t.full_begin = max_of(t.full_begin, t.begin);
+  t.full_end = max_of(t.full_begin, t.full_end);
+  return t;
+}
 
 // Static order: CTA c takes items c, c + grid, ... With kLongestFirst every second round runs
 // backwards, so that the CTA that took the longest item of a round takes the shortest of the next.
@@ -95,14 +120,15 @@ TW_DEVICE Work make_work(const ForwardParams& p, int index) {
   w.hi = static_cast<int>(min_of(mask.hi, kFar));
   w.diagonal = p.bottom_right ? w.seq_kv - w.seq_q : 0;
 
-  const Span q{w.q_row, w.q_row + C.tile_q};
-  const Span seen = mask.keys_of(q), common = mask.keys_common_to(q);
-  constexpr int kN = C.tile_kv;
-  w.kv.begin = static_cast<int>(seen.begin) / kN;
-  w.kv.end = (static_cast<int>(seen.end) + kN - 1) / kN;
-  // Without a full tile both ends meet, inside [begin, end], and every tile counts as partial.
-  w.kv.full_begin = common.empty() ? w.kv.begin : (static_cast<int>(common.begin) + kN - 1) / kN;
-  w.kv.full_end = max_of(w.kv.full_begin, static_cast<int>(common.end) / kN);
+  const Span seen = mask.keys_of({w.q_row, w.q_row + C.tile_q});
+  w.kv_begin_tile = static_cast<int>(seen.begin) / C.tile_kv;
+  w.kv_end_tile = (static_cast<int>(seen.end) + C.tile_kv - 1) / C.tile_kv;
+
+  const int64_t row = int64_t{w.q_begin} + w.q_row;
+  const int64_t batch = C.varlen && p.cu_seqlens_q ? 0 : w.batch;
+  w.g_o = static_cast<uint16_t*>(p.o) + batch * p.o_stride_b + w.head * p.o_stride_h +
+          row * p.o_stride_s;
+  w.g_lse = p.lse + batch * p.lse_stride_b + w.head * p.lse_stride_h + row * p.lse_stride_s;
   return w;
 }
 

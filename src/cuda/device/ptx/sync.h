@@ -40,7 +40,8 @@ TW_DEVICE T shuffle_xor(T value, int lane_mask) {
 
 TW_DEVICE bool warp_any(bool predicate) { return __any_sync(kAllLanes, predicate); }
 
-// The same number in every lane, told to the compiler.
-TW_DEVICE uint32_t warp_uniform(uint32_t value) { return __shfl_sync(kAllLanes, value, 0); }
+// The same number in every lane, told to the compiler: branches on it need no reconvergence, and
+// addresses made of it stay in uniform registers, where WGMMA wants its descriptors.
+TW_DEVICE int warp_uniform(int value) { return __shfl_sync(kAllLanes, value, 0); }
 
 }  // namespace tilewise::ptx

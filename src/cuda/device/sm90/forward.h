@@ -16,6 +16,7 @@
 #include "cuda/device/attention/scores.h"
 #include "cuda/device/attention/softmax.h"
 #include "cuda/device/attention/work.h"
+#include "cuda/device/ptx/matrix.h"
 #include "cuda/device/ptx/tma.h"
 #include "cuda/device/ptx/wgmma.h"
 #include "cuda/device/sm90/forward_epilogue.h"
@@ -32,6 +33,9 @@ struct Tiles {
   using V = tile::SwizzledTile<C.tile_kv, C.head_dim_v>;
 };
 
+// Work items in flight: the one whose output a consumer still holds, the next, and two ahead.
+inline constexpr int kWorkStages = 4;
+
 template <ForwardConfig C>
 struct Shared {
   uint8_t q[C.q_stages][Tiles<C>::Q::kBytes];
@@ -39,6 +43,8 @@ struct Shared {
   uint8_t v[C.stages][Tiles<C>::V::kBytes];
   tile::RingBarriers<C.q_stages> q_ring;
   tile::RingBarriers<C.stages> k_ring, v_ring;
+  tile::RingBarriers<kWorkStages> work_ring;
+  Work work[kWorkStages];
 };
 
 template <ForwardConfig C>
@@ -47,6 +53,7 @@ struct Producer {
   Shared<C>& shared;
   tile::RingCursor<C.q_stages> q_cursor{};
   tile::RingCursor<C.stages> k_cursor{}, v_cursor{};
+  tile::RingCursor<kWorkStages> work_cursor{};
 
   // One box for each panel of 64 columns.
   template <class Tile>
@@ -84,18 +91,29 @@ struct Producer {
     return {0, w.kv_begin + tile * C.tile_kv, w.head / p.heads_per_kv, batch};
   }
 
+  // Consumers get their work from here, since finding it takes longer than they can wait.
+  TW_DEVICE void hand_out(const Work& w) {
+    work_cursor.wait_free(shared.work_ring);
+    shared.work[work_cursor.stage] = w;
+    work_cursor.publish(shared.work_ring);
+  }
+
   TW_DEVICE void run() {
     for (WorkCursor<C> cursor; cursor.more(p); cursor.advance()) {
       const Work w = make_work<C>(p, cursor.index());
-      if (w.kv.empty()) continue;
-      load_k(w, w.kv.end - 1);
+      hand_out(w);
+      if (!w.sees_keys()) continue;
+      load_k(w, w.kv_end_tile - 1);
       load_q(w);
-      for (int tile = w.kv.end - 1; tile > w.kv.begin; --tile) {
+      for (int tile = w.kv_end_tile - 1; tile > w.kv_begin_tile; --tile) {
         load_k(w, tile - 1);
         load_v(w, tile);
       }
-      load_v(w, w.kv.begin);
+      load_v(w, w.kv_begin_tile);
     }
+    Work end{};
+    end.q_row = kNoMoreWork;
+    hand_out(end);
   }
 };
 
@@ -111,13 +129,29 @@ struct Consumer {
   tile::Turn<C.ping_pong ? C.consumers() : 1> turn;
   tile::RingCursor<C.q_stages> q_cursor{};
   tile::RingCursor<C.stages> k_cursor{}, v_cursor{};
+  tile::RingCursor<kWorkStages> work_cursor{};
+  KvTiles kv;                              // of the work at hand
   RowPair rows;
   float o[C.head_dim_v / 2];               // 64 x Dv, unnormalized
   uint32_t probabilities[C.tile_kv / 16][4];  // 64 x tile_kv as A operands
+  uint32_t q_operands[C.q_in_registers ? C.head_dim / 16 : 1][4];
 
   TW_DEVICE uint32_t lane() const { return thread % 32; }
   TW_DEVICE Place place(const Work& w) const {
     return {w.q_row + warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4, thread % 4};
+  }
+
+  // Waits for Q; kept in registers, it is read from shared memory once and may go at once.
+  TW_DEVICE void take_q() {
+    q_cursor.wait(shared.q_ring);
+    if constexpr (C.q_in_registers) {
+      const typename Tiles<C>::Q q{ptx::shared_address(shared.q[q_cursor.stage])};
+      const int row = warpgroup * 64 + thread / 32 * 16 + thread % 16;
+#pragma unroll
+      for (int step = 0; step < C.head_dim / 16; ++step)
+        ptx::ldmatrix_x4(q_operands[step], q.chunk(row, 16 * step + thread % 32 / 16 * 8));
+      q_cursor.release(shared.q_ring, lane());
+    }
   }
 
   // S = Q K^T, 64 x tile_kv, in flight.
@@ -128,10 +162,14 @@ struct Consumer {
     ptx::pin_registers(s);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int column = 0; column < C.head_dim; column += 16)
-      Qk::template ss<ptx::Major::kK>(
-          s, q0 + Tiles<C>::Q::k_step(column), k0 + Tiles<C>::K::k_step(column),
-          column == 0 ? ptx::Accumulate::kZero : ptx::Accumulate::kKeep);
+    for (int column = 0; column < C.head_dim; column += 16) {
+      const auto accumulate = column == 0 ? ptx::Accumulate::kZero : ptx::Accumulate::kKeep;
+      const uint64_t k_desc = k0 + Tiles<C>::K::k_step(column);
+      if constexpr (C.q_in_registers)
+        Qk::template rs<ptx::Major::kK>(s, q_operands[column / 16], k_desc, accumulate);
+      else
+        Qk::template ss<ptx::Major::kK>(s, q0 + Tiles<C>::Q::k_step(column), k_desc, accumulate);
+    }
     ptx::wgmma_commit_group();
   }
 
@@ -183,7 +221,7 @@ struct Consumer {
   // probabilities are 0, but 0 * NaN is not. Every consumer clears them for itself.
   TW_DEVICE void clear_foreign_values(const Work& w) const {
     v_cursor.wait(shared.v_ring);
-    const int rows_used = w.seq_kv - (w.kv.end - 1) * C.tile_kv;
+    const int rows_used = w.seq_kv - (kv.end - 1) * C.tile_kv;
     if (rows_used >= C.tile_kv) return;
     const typename Tiles<C>::V v{ptx::shared_address(shared.v[v_cursor.stage])};
     v.clear_rows(rows_used, thread, 128);
@@ -197,48 +235,69 @@ struct Consumer {
     for (int i = 0; i < C.head_dim_v / 2; ++i) o[i] = 0.0f;
   }
 
-  // The scores of w's key tile `tile` have been formed: K, and after the last one Q, may go.
-  TW_DEVICE void release_operands(const Work& w, int tile) {
+  // The scores of key tile `tile` have been formed: K, and after the last one Q, may go.
+  TW_DEVICE void release_operands(int tile) {
     k_cursor.release(shared.k_ring, lane());
-    if (tile == w.kv.begin) q_cursor.release(shared.q_ring, lane());
+    if (!C.q_in_registers && tile == kv.begin) q_cursor.release(shared.q_ring, lane());
+  }
+
+  // Key tiles that other consumers of the CTA see and this one doesn't: it lets them, and its turn,
+  // go by.
+  TW_DEVICE void skip_keys(const Work& w) {
+    if constexpr (C.band == Band::kFull) return;
+    for (int tile = ptx::warp_uniform(w.kv_end_tile); tile > kv.end; --tile) {
+      k_cursor.wait(shared.k_ring);
+      turn.wait();
+      turn.pass();
+      k_cursor.release(shared.k_ring, lane());
+    }
+  }
+  TW_DEVICE void skip_values(const Work& w) {
+    if constexpr (C.band == Band::kFull) return;
+    for (int tile = ptx::warp_uniform(w.kv_end_tile); tile > kv.end; --tile) {
+      v_cursor.wait(shared.v_ring);
+      v_cursor.release(shared.v_ring, lane());
+    }
   }
 
   TW_DEVICE void first_softmax(const Work& w, ScoreTile& s) {
-    const int tile = w.kv.end - 1;
     float factor[2];
     rows.reset();
-    if (C.band != Band::kFull || w.kv.partial(tile))
-      softmax<Scores::kMayBeHidden>(w, tile, s, factor);
+    if (C.band != Band::kFull || kv.partial(kv.end - 1))
+      softmax<Scores::kMayBeHidden>(w, kv.end - 1, s, factor);
     else
-      softmax<Scores::kAllVisible>(w, tile, s, factor);
+      softmax<Scores::kAllVisible>(w, kv.end - 1, s, factor);
   }
 
   // The CTA's first key tile: nothing to overlap with yet.
   TW_DEVICE void first_step(const Work& w) {
     ScoreTile s;
-    q_cursor.wait(shared.q_ring);
+    skip_keys(w);
+    take_q();
     k_cursor.wait(shared.k_ring);
     issue_scores(s);
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(s);
-    release_operands(w, w.kv.end - 1);
+    release_operands(kv.end - 1);
     first_softmax(w, s);
     clear_output();
     round_probabilities(s);
   }
 
-  // Issues the scores of the tile at hand and the values of the tile before it, and returns when
-  // the scores are there.
-  TW_DEVICE void issue_pair(const Work& w, int tile, ScoreTile& s) {
+  // Issues the scores of the tile at hand and the values of the tile before it.
+  TW_DEVICE void issue_pair(ScoreTile& s) {
     k_cursor.wait(shared.k_ring);
     turn.wait();
     issue_scores(s);
     v_cursor.wait(shared.v_ring);
     issue_values();
     turn.pass();
+  }
+
+  TW_DEVICE void wait_scores(int tile, ScoreTile& s) {
     ptx::wgmma_wait_group<1>();
     ptx::pin_registers(s);
-    release_operands(w, tile);
+    release_operands(tile);
   }
 
   TW_DEVICE void wait_values(ScoreTile& s) {
@@ -253,7 +312,8 @@ struct Consumer {
   TW_DEVICE void step(const Work& w, int tile) {
     ScoreTile s;
     float factor[2];
-    issue_pair(w, tile, s);
+    issue_pair(s);
+    wait_scores(tile, s);
     softmax<kScores>(w, tile, s, factor);
     wait_values(s);
     rescale(factor);
@@ -264,69 +324,81 @@ struct Consumer {
   // summed, and its output is stored, beside the first scores of `next`.
   TW_DEVICE void bridge(const Work& w, const Work& next) {
     ScoreTile s;
-    q_cursor.wait(shared.q_ring);
-    issue_pair(next, next.kv.end - 1, s);
-    const RowPair finished = rows;
+    kv = tiles_of_rows<C>(next, warpgroup * 64);
+    skip_keys(next);
+    take_q();
+    issue_pair(s);
+    float scale[2];
+    finish_statistics(w, scale);
+    wait_scores(kv.end - 1, s);
     first_softmax(next, s);
     wait_values(s);
-    finish(w, finished);
+    store_output<C>(p, w, place(w), o, scale);
     clear_output();
     round_probabilities(s);
   }
 
   // The key tiles of w after its first.
   TW_DEVICE void middle_steps(const Work& w) {
+    skip_values(w);
     if constexpr (C.varlen) clear_foreign_values(w);
-    int tile = w.kv.end - 2;
+    int tile = kv.end - 2;
     if constexpr (C.band != Band::kFull)
-      for (; tile >= w.kv.full_end && tile >= w.kv.begin; --tile)
+      for (; tile >= kv.full_end && tile >= kv.begin; --tile)
         step<Scores::kMayBeHidden>(w, tile);
-    for (; tile >= w.kv.full_begin; --tile) step<Scores::kAllVisible>(w, tile);
+    for (; tile >= kv.full_begin; --tile) step<Scores::kAllVisible>(w, tile);
     if constexpr (C.band == Band::kBoth)
-      for (; tile >= w.kv.begin; --tile) step<Scores::kMayBeHidden>(w, tile);
+      for (; tile >= kv.begin; --tile) step<Scores::kMayBeHidden>(w, tile);
   }
 
   TW_DEVICE void last_values(const Work& w) {
+    float scale[2];
     v_cursor.wait(shared.v_ring);
     issue_values();
+    finish_statistics(w, scale);
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(o);
-    finish(w, rows);
-  }
-
-  TW_DEVICE void finish(const Work& w, const RowPair& finished) {
-    float scale[2], lse2[2];
-    finish_rows<C>(p, w, finished, scale, lse2);
-    store_lse<C>(p, w, place(w), lse2);
     store_output<C>(p, w, place(w), o, scale);
   }
 
-  // The next work item that reads any key; rows that see none are finished on the way.
-  TW_DEVICE bool next_work(WorkCursor<C>& cursor, Work& w) const {
-    for (; cursor.more(p); cursor.advance()) {
-      w = make_work<C>(p, cursor.index());
-      if (!w.kv.empty()) {
-        cursor.advance();
-        return true;
-      }
-      store_unseen<C>(p, w, place(w));
+  TW_DEVICE void finish_statistics(const Work& w, float (&scale)[2]) const {
+    float lse2[2];
+    finish_rows<C>(p, w, rows, scale, lse2);
+    store_lse<C>(p, w, place(w), lse2);
+  }
+
+  // The next work item that reads any key, or null; rows that see none are finished on the way. It
+  // stays in shared memory until put back, since registers are what a consumer has least of.
+  TW_DEVICE const Work* take_work() {
+    while (true) {
+      work_cursor.wait(shared.work_ring);
+      const Work* const w = &shared.work[work_cursor.stage];
+      work_cursor.advance();
+      if (ptx::warp_uniform(w->q_row) == kNoMoreWork) return nullptr;
+      if (ptx::warp_uniform(w->sees_keys())) return w;
+      store_unseen<C>(p, *w, place(*w));
+      put_back(w);
     }
-    return false;
+  }
+  TW_DEVICE void put_back(const Work* w) {
+    if (lane() == 0) ptx::mbarrier_arrive(&shared.work_ring.empty[w - shared.work]);
   }
 
   TW_DEVICE void run() {
     turn.open();
-    WorkCursor<C> cursor;
-    Work w, next;
-    if (!next_work(cursor, w)) return;
-    first_step(w);
+    const Work* w = take_work();
+    if (w == nullptr) return;
+    kv = tiles_of_rows<C>(*w, warpgroup * 64);
+    first_step(*w);
     while (true) {
-      middle_steps(w);
-      if (!next_work(cursor, next)) break;
-      bridge(w, next);
+      middle_steps(*w);
+      const Work* const next = take_work();
+      if (next == nullptr) break;
+      bridge(*w, *next);
+      put_back(w);
       w = next;
     }
-    last_values(w);
+    last_values(*w);
   }
 };
 
@@ -344,18 +416,19 @@ TW_DEVICE void forward(const ForwardParams& p) {
     shared.q_ring.init(4 * C.consumers());
     shared.k_ring.init(4 * C.consumers());
     shared.v_ring.init(4 * C.consumers());
+    shared.work_ring.init(4 * C.consumers());
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
 
-  const uint32_t warpgroup = ptx::warp_uniform(threadIdx.x / 128);
+  const int warpgroup = ptx::warp_uniform(threadIdx.x / 128);
   if (warpgroup == 0) {
     ptx::registers_decrease<C.producer_registers()>();
     if (threadIdx.x == 0) Producer<C>{p, shared}.run();
   } else {
     ptx::registers_increase<C.consumer_registers()>();
-    const int number = warpgroup - 1;
-    Consumer<C>{p, shared, number, static_cast<int>(threadIdx.x % 128), {warpgroup - 1}}.run();
+    const int number = warpgroup - 1, thread = threadIdx.x % 128;
+    Consumer<C>{p, shared, number, thread, {number}}.run();
   }
 }
 

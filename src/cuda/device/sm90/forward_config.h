@@ -29,6 +29,7 @@ struct ForwardConfig {
   int q_stages = 1;    // 2: the next tile's Q is loaded while this one is read
   Band band = Band::kFull;
   Order order = Order::kLinear;
+  bool q_in_registers = false;  // D/4 registers a thread, for a third less shared-memory traffic
   bool ping_pong = true;   // consumers take turns at issuing products
   int polynomial_of_8 = 0;  // of 8 exponentials, how many run on the FMA units
   bool varlen = false;     // cu_seqlens or seqused
@@ -55,10 +56,10 @@ struct ForwardConfig {
   }
   TW_HD constexpr int smem_bytes() const {
     const int d = round_up(head_dim, 64) * 2, dv = round_up(head_dim_v, 64) * 2;
-    return q_stages * tile_q * d + stages * tile_kv * (d + dv) + kBarrierBytes;
+    return q_stages * tile_q * d + stages * tile_kv * (d + dv) + kControlBytes;
   }
 
-  static constexpr int kBarrierBytes = 256;
+  static constexpr int kControlBytes = 768;  // barriers and work items
   static constexpr int kMaxSmemBytes = 227 * 1024;
 };
 
@@ -71,6 +72,8 @@ TW_HD constexpr const char* why_not(const ForwardConfig& c) {
     return "head_dim_v is 16 to 256, by 16";
   if (c.stages < 1 || c.stages > 8 || c.q_stages < 1 || c.q_stages > 2)
     return "stages is 1 to 8, q_stages 1 or 2";
+  if (c.band != Band::kFull && ceil_div(c.tile_q - 64, c.tile_kv) > 2)
+    return "consumers may be at most 2 key tiles apart";
   if (c.smem_bytes() > ForwardConfig::kMaxSmemBytes) return "the tiles exceed 227 KiB";
   return nullptr;
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/device/attention/scores.h"
+#include "cuda/device/ptx/global.h"
 
 namespace tilewise::sm90 {
 
@@ -34,7 +35,7 @@ TW_DEVICE void finish_rows(const ForwardParams& p, const Work& w, const RowPair&
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(rows.sum[r]);
-    scale[r] = sum == 0.0f ? 0.0f : 1.0f / sum;
+    scale[r] = sum == 0.0f ? 0.0f : ptx::rcp(sum);
     lse2[r] = sum == 0.0f ? kMinusInf : rows.shift[r] + ptx::lg2(sum);
     if constexpr (C.sink) {
       // exp(sink) joins the denominator: O shrinks by exp(LSE - LSE with the sink).
@@ -50,13 +51,11 @@ TW_DEVICE void finish_rows(const ForwardParams& p, const Work& w, const RowPair&
 template <ForwardConfig C, int kCount>
 TW_DEVICE void store_output(const ForwardParams& p, const Work& w, Place at,
                             const float (&o)[kCount], const float (&scale)[2]) {
-  uint16_t* const g_head = static_cast<uint16_t*>(p.o) + w.head * p.o_stride_h +
-                           (C.varlen && p.cu_seqlens_q ? 0 : w.batch * p.o_stride_b);
   constexpr int kBlocks = kCount / 4;  // of 8 columns
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = at.row + 8 * r;
-    uint16_t* const g_row = g_head + (int64_t{w.q_begin} + row) * p.o_stride_s;
+    uint16_t* const g_row = w.g_o + (row - w.q_row) * p.o_stride_s + at.quad_lane * 8;
 #pragma unroll
     for (int b = 0; b < kBlocks; b += 4) {
       uint32_t pair[4] = {};
@@ -66,9 +65,8 @@ TW_DEVICE void store_output(const ForwardParams& p, const Work& w, Place at,
           pair[j] = ptx::pack<C.element>(o[4 * (b + j) + 2 * r] * scale[r],
                                          o[4 * (b + j) + 2 * r + 1] * scale[r]);
       transpose_quad(pair, at.quad_lane);
-      const int column = (b + at.quad_lane) * 8;
-      if (row < w.q_slot && column < p.head_dim_v)
-        *reinterpret_cast<uint4*>(g_row + column) = {pair[0], pair[1], pair[2], pair[3]};
+      if (row < w.q_slot && (b + at.quad_lane) * 8 < p.head_dim_v)
+        ptx::store_global(g_row + b * 8, pair);
     }
   }
 }
@@ -76,12 +74,11 @@ TW_DEVICE void store_output(const ForwardParams& p, const Work& w, Place at,
 template <ForwardConfig C>
 TW_DEVICE void store_lse(const ForwardParams& p, const Work& w, Place at, const float (&lse2)[2]) {
   if (p.lse == nullptr || at.quad_lane != 0) return;
-  float* const g_head = p.lse + w.head * p.lse_stride_h +
-                        (C.varlen && p.cu_seqlens_q ? 0 : w.batch * p.lse_stride_b);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = at.row + 8 * r;
-    if (row < w.q_slot) g_head[(w.q_begin + row) * p.lse_stride_s] = lse2[r] * kLn2;
+    if (row < w.q_slot)
+      ptx::store_global(w.g_lse + (row - w.q_row) * p.lse_stride_s, lse2[r] * kLn2);
   }
 }
 

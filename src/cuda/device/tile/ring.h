@@ -42,6 +42,16 @@ struct RingCursor {
     return &ring.full[stage];
   }
 
+  // Producer, for a stage filled by ordinary stores: the stage is free ...
+  TW_DEVICE void wait_free(RingBarriers<kStages>& ring) const {
+    ptx::mbarrier_wait(&ring.empty[stage], phase ^ 1);
+  }
+  // ... and filled.
+  TW_DEVICE void publish(RingBarriers<kStages>& ring) {
+    ptx::mbarrier_arrive(&ring.full[stage]);
+    advance();
+  }
+
   // Consumer: the stage has landed.
   TW_DEVICE void wait(RingBarriers<kStages>& ring) const {
     ptx::mbarrier_wait(&ring.full[stage], phase);

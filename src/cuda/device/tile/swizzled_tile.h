@@ -4,7 +4,7 @@
 // The columns are cut into panels of 64 (128 bytes, the swizzle's width); a panel is kRows rows of
 // 128 bytes, and inside 8 rows (1024 bytes, the alignment everything here needs) the 16-byte chunk
 // c of row r lies at chunk c ^ (r % 8). TMA and WGMMA apply that permutation by themselves, from
-// the address bits, so only threads that touch a tile by hand (clear_rows) have to care.
+// the address bits, so only threads that touch a tile by hand (chunk) have to care.
 //
 // Descriptor (PTX ISA, "matrix descriptor"), in units of 16 bytes: bits 0-13 start address, 16-29
 // leading offset, 32-45 stride offset, 62-63 the swizzle (1: 128 bytes). The stride offset steps
@@ -38,6 +38,12 @@ struct SwizzledTile {
   // the rows from `row` on.
   TW_DEVICE uint64_t mn_major() const { return descriptor(0, kPanelBytes / 16); }
   TW_DEVICE static constexpr uint64_t row_step(int row) { return row * kRowBytes / 16; }
+
+  // The address of the 16 bytes that hold columns column ... column + 7 of a row.
+  TW_DEVICE uint32_t chunk(int row, int column) const {
+    return s_address + column / kPanelColumns * kPanelBytes + row * kRowBytes +
+           ((column % kPanelColumns / 8) ^ (row % 8)) * 16;
+  }
 
   // Thread `thread` of `threads` writes zeros to its share of the rows from `row` on.
   TW_DEVICE void clear_rows(int row, int thread, int threads) const {

@@ -11,7 +11,7 @@ template <int kWarpgroups>
 struct Turn {
   static constexpr uint32_t kFirstId = 1;
   static constexpr uint32_t kThreads = 2 * 128;  // the one that waits and the one that passes
-  uint32_t warpgroup;
+  int warpgroup;
 
   // Once, before the first wait: the last warpgroup hands the token to warpgroup 0.
   TW_DEVICE void open() const {
@@ -23,7 +23,7 @@ struct Turn {
   }
   TW_DEVICE void pass() const {
     if constexpr (kWarpgroups > 1) {
-      const uint32_t next = warpgroup == kWarpgroups - 1 ? 0 : warpgroup + 1;
+      const int next = warpgroup == kWarpgroups - 1 ? 0 : warpgroup + 1;
       ptx::named_barrier_arrive(kFirstId + next, kThreads);
     }
   }
