@@ -36,15 +36,16 @@ TW_DEVICE int quad_max(int x) {
   return max_of(x, ptx::shuffle_xor(x, 2));
 }
 
-// The largest of row r's scores as bits, `flip` applied to each.
+// The largest of row r's scores as bits, `flip` applied to each. Two chains, since one would wait
+// for itself.
 template <int kCount>
 TW_DEVICE int row_max_bits(const float (&s)[kCount], int r, int flip) {
-  int top = __float_as_int(s[2 * r]) ^ flip;
+  int top[2] = {__float_as_int(s[2 * r]) ^ flip, __float_as_int(s[4 + 2 * r]) ^ flip};
 #pragma unroll
   for (int i = 0; i < kCount; i += 4)
-    top = max_of(max_of(top, __float_as_int(s[i + 2 * r]) ^ flip),
-                 __float_as_int(s[i + 2 * r + 1]) ^ flip);
-  return quad_max(top);
+    top[i / 4 % 2] = max_of(max_of(top[i / 4 % 2], __float_as_int(s[i + 2 * r]) ^ flip),
+                            __float_as_int(s[i + 2 * r + 1]) ^ flip);
+  return quad_max(max_of(top[0], top[1]));
 }
 
 // The maxima of the two rows over one tile, taken on the bits as signed integers: Hopper has a

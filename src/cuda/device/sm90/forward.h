@@ -187,22 +187,24 @@ struct Consumer {
     ptx::wgmma_commit_group();
   }
 
-  // Scores of one tile become probabilities (still float32, in place).
+  // Products become scores, and the rows' shifts follow them.
   template <Scores kScores>
-  TW_DEVICE void softmax(const Work& w, int tile, ScoreTile& s, float (&factor)[2]) {
+  TW_DEVICE void move_shifts(const Work& w, int tile, ScoreTile& s, float (&factor)[2]) {
     const int kv_row = tile * C.tile_kv;
     if constexpr (C.modifies_scores()) modify_scores<C>(p, w, place(w), kv_row, s);
     if constexpr (kScores == Scores::kMayBeHidden) apply_mask<C>(w, place(w), kv_row, s);
-    constexpr Scores kKind = C.bias != BiasType::kNone ? Scores::kMayBeHidden : kScores;
-    const float scale = C.modifies_scores() ? 1.0f : p.scale_log2;
     float top[2];
     row_maxima(s, top);
-    move_shift(rows, top, scale, factor);
-    exponentiate<kKind, C.polynomial_of_8>(s, rows, scale);
-    if constexpr (C.dropout) drop<C>(p, w, place(w), kv_row, s);
+    move_shift(rows, top, scale(), factor);
   }
 
-  TW_DEVICE void round_probabilities(const ScoreTile& s) {
+  // Scores become probabilities, are summed, and rounded to A operands: one block of code, so that
+  // everything else is issued in the shadow of the exponentials.
+  template <Scores kScores>
+  TW_DEVICE void make_probabilities(const Work& w, int tile, ScoreTile& s) {
+    constexpr Scores kKind = C.bias != BiasType::kNone ? Scores::kMayBeHidden : kScores;
+    exponentiate<kKind, C.polynomial_of_8>(s, rows, scale());
+    if constexpr (C.dropout) drop<C>(p, w, place(w), tile * C.tile_kv, s);
 #pragma unroll
     for (int step = 0; step < C.tile_kv / 16; ++step)
 #pragma unroll
@@ -210,6 +212,7 @@ struct Consumer {
         probabilities[step][i] =
             ptx::pack<C.element>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
   }
+  TW_DEVICE float scale() const { return C.modifies_scores() ? 1.0f : p.scale_log2; }
 
   TW_DEVICE void rescale(const float (&factor)[2]) {
     if (!ptx::warp_any(factor[0] != 1.0f || factor[1] != 1.0f)) return;
@@ -260,15 +263,6 @@ struct Consumer {
     }
   }
 
-  TW_DEVICE void first_softmax(const Work& w, ScoreTile& s) {
-    float factor[2];
-    rows.reset();
-    if (C.band != Band::kFull || kv.partial(kv.end - 1))
-      softmax<Scores::kMayBeHidden>(w, kv.end - 1, s, factor);
-    else
-      softmax<Scores::kAllVisible>(w, kv.end - 1, s, factor);
-  }
-
   // The CTA's first key tile: nothing to overlap with yet.
   TW_DEVICE void first_step(const Work& w) {
     ScoreTile s;
@@ -279,9 +273,11 @@ struct Consumer {
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(s);
     release_operands(kv.end - 1);
-    first_softmax(w, s);
+    rows.reset();
+    float factor[2];
+    move_shifts<Scores::kMayBeHidden>(w, kv.end - 1, s, factor);
     clear_output();
-    round_probabilities(s);
+    make_probabilities<Scores::kMayBeHidden>(w, kv.end - 1, s);
   }
 
   // Issues the scores of the tile at hand and the values of the tile before it.
@@ -300,9 +296,7 @@ struct Consumer {
     release_operands(tile);
   }
 
-  TW_DEVICE void wait_values(ScoreTile& s) {
-    ptx::pin_registers(s);
-    if (C.variant & 1) v_cursor.wait(shared.v_ring);
+  TW_DEVICE void wait_values() {
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(o);
     v_cursor.release(shared.v_ring, lane());
@@ -314,28 +308,38 @@ struct Consumer {
     float factor[2];
     issue_pair(s);
     wait_scores(tile, s);
-    softmax<kScores>(w, tile, s, factor);
-    wait_values(s);
+    move_shifts<kScores>(w, tile, s, factor);
+    wait_values();
     rescale(factor);
-    round_probabilities(s);
+    make_probabilities<kScores>(w, tile, s);
   }
 
   // From one work item to the next without draining the tensor cores: the last values of w are
   // summed, and its output is stored, beside the first scores of `next`.
   TW_DEVICE void bridge(const Work& w, const Work& next) {
-    ScoreTile s;
     kv = tiles_of_rows<C>(next, warpgroup * 64);
     skip_keys(next);
     take_q();
+    // Code for hidden scores is left out where it can be: it is half as much again.
+    if (C.band != Band::kFull || kv.partial(kv.end - 1))
+      bridge_over<Scores::kMayBeHidden>(w, next);
+    else
+      bridge_over<Scores::kAllVisible>(w, next);
+  }
+
+  template <Scores kScores>
+  TW_DEVICE void bridge_over(const Work& w, const Work& next) {
+    ScoreTile s;
+    float factor[2], scale[2];
     issue_pair(s);
-    float scale[2];
     finish_statistics(w, scale);
     wait_scores(kv.end - 1, s);
-    first_softmax(next, s);
-    wait_values(s);
+    rows.reset();
+    move_shifts<kScores>(next, kv.end - 1, s, factor);
+    wait_values();
     store_output<C>(p, w, place(w), o, scale);
     clear_output();
-    round_probabilities(s);
+    make_probabilities<kScores>(next, kv.end - 1, s);
   }
 
   // The key tiles of w after its first.

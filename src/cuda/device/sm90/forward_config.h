@@ -39,7 +39,6 @@ struct ForwardConfig {
   BiasType bias = BiasType::kNone;
   bool sink = false;
   bool dropout = false;
-  int variant = 0;
 
   TW_HD constexpr int consumers() const { return tile_q / 64; }
   TW_HD constexpr int threads() const { return 128 * (consumers() + 1); }
