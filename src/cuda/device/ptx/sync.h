@@ -44,4 +44,22 @@ TW_DEVICE bool warp_any(bool predicate) { return __any_sync(kAllLanes, predicate
 // addresses made of it stay in uniform registers, where WGMMA wants its descriptors.
 TW_DEVICE int warp_uniform(int value) { return __shfl_sync(kAllLanes, value, 0); }
 
+// True in one lane of the warp, which must be converged.
+TW_DEVICE bool elect_one() {
+  uint32_t elected;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "elect.sync _|p, 0xFFFFFFFF;\n"
+      "selp.b32 %0, 1, 0, p;\n}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
+// The thread's number in its CTA, read afresh: for code that is too short of registers to keep it.
+TW_DEVICE int thread_number() {
+  int number;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+  return number;
+}
+
 }  // namespace tilewise::ptx

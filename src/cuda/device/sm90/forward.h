@@ -125,7 +125,7 @@ struct Consumer {
 
   const ForwardParams& p;
   Shared<C>& shared;
-  const int warpgroup, thread;
+  const int warpgroup;
   tile::Turn<C.ping_pong ? C.consumers() : 1> turn;
   tile::RingCursor<C.q_stages> q_cursor{};
   tile::RingCursor<C.stages> k_cursor{}, v_cursor{};
@@ -136,8 +136,9 @@ struct Consumer {
   uint32_t probabilities[C.tile_kv / 16][4];  // 64 x tile_kv as A operands
   uint32_t q_operands[C.q_in_registers ? C.head_dim / 16 : 1][4];
 
-  TW_DEVICE uint32_t lane() const { return thread % 32; }
+  TW_DEVICE static int thread_number() { return ptx::thread_number() % 128; }
   TW_DEVICE Place place(const Work& w) const {
+    const int thread = thread_number();
     return {w.q_row + warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4, thread % 4};
   }
 
@@ -146,11 +147,12 @@ struct Consumer {
     q_cursor.wait(shared.q_ring);
     if constexpr (C.q_in_registers) {
       const typename Tiles<C>::Q q{ptx::shared_address(shared.q[q_cursor.stage])};
+      const int thread = thread_number();
       const int row = warpgroup * 64 + thread / 32 * 16 + thread % 16;
 #pragma unroll
       for (int step = 0; step < C.head_dim / 16; ++step)
         ptx::ldmatrix_x4(q_operands[step], q.chunk(row, 16 * step + thread % 32 / 16 * 8));
-      q_cursor.release(shared.q_ring, lane());
+      q_cursor.release(shared.q_ring);
     }
   }
 
@@ -227,7 +229,7 @@ struct Consumer {
     const int rows_used = w.seq_kv - (kv.end - 1) * C.tile_kv;
     if (rows_used >= C.tile_kv) return;
     const typename Tiles<C>::V v{ptx::shared_address(shared.v[v_cursor.stage])};
-    v.clear_rows(rows_used, thread, 128);
+    v.clear_rows(rows_used, thread_number(), 128);
     ptx::fence_async_shared();
     ptx::named_barrier_sync(kClearBarrier + warpgroup, 128);
   }
@@ -240,8 +242,8 @@ struct Consumer {
 
   // The scores of key tile `tile` have been formed: K, and after the last one Q, may go.
   TW_DEVICE void release_operands(int tile) {
-    k_cursor.release(shared.k_ring, lane());
-    if (!C.q_in_registers && tile == kv.begin) q_cursor.release(shared.q_ring, lane());
+    k_cursor.release(shared.k_ring);
+    if (!C.q_in_registers && tile == kv.begin) q_cursor.release(shared.q_ring);
   }
 
   // Key tiles that other consumers of the CTA see and this one doesn't: it lets them, and its turn,
@@ -252,14 +254,14 @@ struct Consumer {
       k_cursor.wait(shared.k_ring);
       turn.wait();
       turn.pass();
-      k_cursor.release(shared.k_ring, lane());
+      k_cursor.release(shared.k_ring);
     }
   }
   TW_DEVICE void skip_values(const Work& w) {
     if constexpr (C.band == Band::kFull) return;
     for (int tile = ptx::warp_uniform(w.kv_end_tile); tile > kv.end; --tile) {
       v_cursor.wait(shared.v_ring);
-      v_cursor.release(shared.v_ring, lane());
+      v_cursor.release(shared.v_ring);
     }
   }
 
@@ -299,7 +301,7 @@ struct Consumer {
   TW_DEVICE void wait_values() {
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(o);
-    v_cursor.release(shared.v_ring, lane());
+    v_cursor.release(shared.v_ring);
   }
 
   template <Scores kScores>
@@ -331,8 +333,8 @@ struct Consumer {
   TW_DEVICE void bridge_over(const Work& w, const Work& next) {
     ScoreTile s;
     float factor[2], scale[2];
+    finish_statistics(w, scale);  // before S takes its registers
     issue_pair(s);
-    finish_statistics(w, scale);
     wait_scores(kv.end - 1, s);
     rows.reset();
     move_shifts<kScores>(next, kv.end - 1, s, factor);
@@ -385,7 +387,7 @@ struct Consumer {
     }
   }
   TW_DEVICE void put_back(const Work* w) {
-    if (lane() == 0) ptx::mbarrier_arrive(&shared.work_ring.empty[w - shared.work]);
+    if (ptx::elect_one()) ptx::mbarrier_arrive(&shared.work_ring.empty[w - shared.work]);
   }
 
   TW_DEVICE void run() {
@@ -431,8 +433,8 @@ TW_DEVICE void forward(const ForwardParams& p) {
     if (threadIdx.x == 0) Producer<C>{p, shared}.run();
   } else {
     ptx::registers_increase<C.consumer_registers()>();
-    const int number = warpgroup - 1, thread = threadIdx.x % 128;
-    Consumer<C>{p, shared, number, thread, {number}}.run();
+    const int number = warpgroup - 1;
+    Consumer<C>{p, shared, number, {number}}.run();
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/device/ptx/mbarrier.h"
+#include "cuda/device/ptx/sync.h"
 
 namespace tilewise::tile {
 
@@ -58,8 +59,8 @@ struct RingCursor {
   }
 
   // Consumer, each warp: done reading the stage; on to the next.
-  TW_DEVICE void release(RingBarriers<kStages>& ring, uint32_t lane) {
-    if (lane == 0) ptx::mbarrier_arrive(&ring.empty[stage]);
+  TW_DEVICE void release(RingBarriers<kStages>& ring) {
+    if (ptx::elect_one()) ptx::mbarrier_arrive(&ring.empty[stage]);
     advance();
   }
 };
