@@ -7,6 +7,7 @@
 
 #include "api/check_tensors.h"
 #include "cpu/registry.h"
+#include "cuda/forward.h"
 
 namespace tilewise {
 namespace {
@@ -40,9 +41,17 @@ Status guarded(Run&& run) {
   }
 }
 
+Status cuda_forward(const Plan& plan, const Inputs& in, const Outputs& out, const Launch& launch) {
+  Status s = check_inputs(plan, in);
+  if (s.ok()) s = check_outputs(plan, out);
+  if (!s.ok()) return s;
+  return cuda::forward(plan, in, out, launch);
+}
+
 }  // namespace
 
 Status forward(const Plan& plan, const Inputs& in, const Outputs& out, const Launch& launch) {
+  if (plan.device.kind == Device::Kind::kCuda) return cuda_forward(plan, in, out, launch);
   const auto choice = find_choice(plan.forward);
   Status s = choice.status();
   if (s.ok()) s = check_inputs(plan, in);
@@ -56,6 +65,8 @@ Status forward(const Plan& plan, const Inputs& in, const Outputs& out, const Lau
 }
 
 Status backward(const Plan& plan, const Inputs& in, const Gradients& grads, const Launch& launch) {
+  if (plan.device.kind == Device::Kind::kCuda)
+    return {StatusCode::kUnsupported, "no backward kernel for cuda yet; accepted: cpu"};
   const auto choice = find_choice(plan.backward);
   Status s = choice.status();
   if (s.ok()) s = check_inputs(plan, in);

@@ -1,10 +1,10 @@
 // The tiers and the kernel rows, and the one environment variable that caps the tier.
 #include "cpu/registry.h"
 
-#include <cstdlib>
 #include <cstring>
 
 #include "core/base.h"
+#include "core/environment.h"
 #include "cpu/kernels/table.h"
 #include "hwy/highway.h"
 #include "hwy/targets.h"
@@ -56,7 +56,7 @@ const std::vector<Tier>& all_tiers() {
 
 const std::vector<Tier>& usable_tiers() {
   static const std::vector<Tier> usable = [] {
-    const char* cap = std::getenv("TILEWISE_CPU_ISA");
+    const char* cap = environment("TILEWISE_CPU_ISA");
     bool below_cap = true;
     for (const Tier& t : all_tiers())
       if (cap && std::strcmp(cap, t.name) == 0) below_cap = false;  // a name we know: start there

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cpu/registry.h"
+#include "cuda/table.h"
 #include "plan/io_model.h"
 
 namespace tilewise {
@@ -63,6 +64,8 @@ void append_pass(std::string& out, Pass which, const PassPlan& pass) {
     out += fmt::format("{}: kernel {} on {} with {} thread{}, tiles of {} queries x {} keys\n",
                        name, pass.kernel, pass.isa, pass.threads, pass.threads == 1 ? "" : "s",
                        pass.tile_q, pass.tile_kv);
+    if (pass.kernel == cuda::kForwardKernel)
+      out += fmt::format("    {}: {}\n", pass.kernel, cuda::kForwardSummary);
     for (const cpu::KernelRow& row : cpu::kernel_table())
       if (pass.kernel == row.name)
         out += fmt::format("    {}: {}\n", row.name,

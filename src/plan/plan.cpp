@@ -9,7 +9,9 @@
 #include "cpu/parallel.h"
 #include "cpu/registry.h"
 #include "cpu/tiles.h"
+#include "cuda/table.h"
 #include "plan/check_problem.h"
+#include "plan/cuda_plan.h"
 #include "plan/io_model.h"
 
 namespace tilewise {
@@ -110,16 +112,16 @@ Expected<Plan> make_plan(const Problem& problem, Device device, const Options& o
   Status s = check_problem(problem);
   if (s.ok()) s = check_options(options);
   if (!s.ok()) return s;
-  if (device.kind == Device::Kind::kCuda)
-    return Status(StatusCode::kUnavailable,
-                  "device is cuda; this build has the CPU backend only; accepted: cpu");
-  return cpu_plan(Plan{problem, device, options, {}, {}});
+  const Plan plan{problem, device, options, {}, {}};
+  return device.kind == Device::Kind::kCuda ? cuda_plan(plan) : cpu_plan(plan);
 }
 
 std::vector<std::string> kernel_names(Device device) {
   std::vector<std::string> names;
   if (device.kind == Device::Kind::kCpu)
     for (const cpu::KernelRow& row : cpu::kernel_table()) names.emplace_back(row.name);
+  else
+    names.emplace_back(cuda::kForwardKernel);
   return names;
 }
 

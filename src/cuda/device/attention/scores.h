@@ -2,8 +2,8 @@
 // ALiBi, bias, mask. Each is there only if the config has it.
 #pragma once
 
-#include "cuda/device/attention/work.h"
 #include "cuda/device/attention/softmax.h"
+#include "cuda/device/attention/work.h"
 
 namespace tilewise::sm90 {
 
@@ -77,9 +77,8 @@ TW_DEVICE void drop(const ForwardParams& p, const Work& w, Place at, int kv_row,
                     float (&probabilities)[kCount]) {
 #pragma unroll
   for (int j = 0; j < kCount / 8; ++j) {  // 16 x 16 blocks of the generator
-    const Philox4 call =
-        dropout_block(p.dropout_key, w.batch, w.head, at.row / 16, kv_row / 16 + j,
-                      at.row % 8 * 4 + at.quad_lane);
+    const Philox4 call = dropout_block(p.dropout_key, w.batch, w.head, at.row / 16, kv_row / 16 + j,
+                                       at.row % 8 * 4 + at.quad_lane);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const uint32_t bits = dropout_bits(call, i / 2 % 2 * 8, i / 4 * 8 + i % 2);

@@ -13,19 +13,19 @@ struct Work {
   uint16_t* g_o;  // the first row of the tile, of this head
   float* g_lse;
   int batch, head;
-  int q_row;                // first query of the tile, inside its sequence; kNoMoreWork ends it all
-  int q_begin, kv_begin;    // where the sequence begins in a packed tensor
-  int q_slot;               // rows of O to be written
-  int seq_q, seq_kv;        // lengths in use
-  int lo, hi;               // the band: key - query, clamped to 32 bits
-  int diagonal;             // off: ALiBi measures |i + off - j|
+  int q_row;              // first query of the tile, inside its sequence; kNoMoreWork ends it all
+  int q_begin, kv_begin;  // where the sequence begins in a packed tensor
+  int q_slot;             // rows of O to be written
+  int seq_q, seq_kv;      // lengths in use
+  int lo, hi;             // the band: key - query, clamped to 32 bits
+  int diagonal;           // off: ALiBi measures |i + off - j|
   int kv_begin_tile, kv_end_tile;  // key tiles that some row sees
   TW_DEVICE bool sees_keys() const { return kv_begin_tile < kv_end_tile; }
 };
 inline constexpr int kNoMoreWork = -1;
 
-// The key tiles of a consumer's 64 rows (from `first_row` of the tile on), a part of its work's: [begin, end) are visited, those in
-// [full_begin, full_end) are seen by every row.
+// The key tiles of a consumer's 64 rows (from `first_row` of the tile on), a part of its work's:
+// [begin, end) are visited, those in [full_begin, full_end) are seen by every row.
 struct KvTiles {
   int begin, end;
   int full_begin, full_end;
@@ -113,8 +113,7 @@ TW_DEVICE Work make_work(const ForwardParams& p, int index) {
   Work w;
   locate<C>(p, index, w);
   measure<C>(p, w);
-  const BandMask mask =
-      make_band({w.seq_q, w.seq_kv, false, p.left, p.right, p.bottom_right});
+  const BandMask mask = make_band({w.seq_q, w.seq_kv, false, p.left, p.right, p.bottom_right});
   constexpr int64_t kFar = 1 << 30;
   w.lo = static_cast<int>(max_of(mask.lo, -kFar));
   w.hi = static_cast<int>(min_of(mask.hi, kFar));

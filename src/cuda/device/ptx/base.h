@@ -4,15 +4,9 @@
 #pragma once
 
 #include "core/base.h"
+#include "cuda/device/element.h"
 
 #define TW_DEVICE __device__ __forceinline__
-
-namespace tilewise {
-
-// The type of Q, K, V (and O unless said otherwise). float32 accumulates.
-enum class Element { kBf16, kF16 };
-
-}  // namespace tilewise
 
 namespace tilewise::ptx {
 

@@ -35,7 +35,9 @@ TW_DEVICE uint32_t pack(float low, float high) {
   return packed;
 }
 
-TW_DEVICE float bf16_to_f32(uint16_t bits) { return __uint_as_float(uint32_t{bits} << 16); }
+TW_DEVICE float bf16_to_f32(uint16_t bits) {
+  return __uint_as_float(uint32_t{bits} << 16);
+}
 
 TW_DEVICE float f16_to_f32(uint16_t bits) {
   float y;

@@ -38,11 +38,15 @@ TW_DEVICE T shuffle_xor(T value, int lane_mask) {
   return __shfl_xor_sync(kAllLanes, value, lane_mask);
 }
 
-TW_DEVICE bool warp_any(bool predicate) { return __any_sync(kAllLanes, predicate); }
+TW_DEVICE bool warp_any(bool predicate) {
+  return __any_sync(kAllLanes, predicate);
+}
 
 // The same number in every lane, told to the compiler: branches on it need no reconvergence, and
 // addresses made of it stay in uniform registers, where WGMMA wants its descriptors.
-TW_DEVICE int warp_uniform(int value) { return __shfl_sync(kAllLanes, value, 0); }
+TW_DEVICE int warp_uniform(int value) {
+  return __shfl_sync(kAllLanes, value, 0);
+}
 
 // True in one lane of the warp, which must be converged.
 TW_DEVICE bool elect_one() {

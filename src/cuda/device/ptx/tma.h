@@ -57,13 +57,15 @@ TW_DEVICE void tma_store_4d(const TensorMap* map, uint32_t s_source, TmaCoordina
 
 // Adds `bytes` of float32 from shared to global memory, in L2.
 TW_DEVICE void tma_reduce_add_f32(float* g_target, uint32_t s_source, uint32_t bytes) {
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
-                   g_target),
-               "r"(s_source), "r"(bytes)
-               : "memory");
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(g_target),
+      "r"(s_source), "r"(bytes)
+      : "memory");
 }
 
-TW_DEVICE void tma_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+TW_DEVICE void tma_commit_group() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
 
 // Until at most kPending groups still read their shared memory.
 template <int kPending>

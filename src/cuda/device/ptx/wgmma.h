@@ -4,7 +4,8 @@
 //
 // Accumulator: thread t of the warpgroup holds, for every block j of 8 columns, d[4j], d[4j+1] of
 // row (t/32)*16 + t%32/4 at columns 8j + 2(t%4) + {0, 1}, and d[4j+2], d[4j+3] of the row 8 below.
-// A in registers: a[0], a[1] are that row pair at k = 2(t%4) + {0, 1}, a[2], a[3] the same at k + 8.
+// A in registers: a[0], a[1] are that row pair at k = 2(t%4) + {0, 1}, a[2], a[3] the same at k
+// + 8.
 #pragma once
 
 #include "cuda/device/ptx/base.h"
@@ -21,7 +22,9 @@ template <Element kElement, int kN>
 struct Wgmma;  // ss(d, a_desc, b_desc) and rs(d, a_registers, b_desc), each <Major of B>
 
 // Orders register and shared-memory accesses before the first WGMMA of a batch.
-TW_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+TW_DEVICE void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 
 TW_DEVICE void wgmma_commit_group() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");

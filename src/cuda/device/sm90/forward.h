@@ -4,118 +4,27 @@
 //   warpgroups 1..n   consumers: 64 query rows each; for the key tiles from last to first
 //                       S = Q K^T;  P = exp2(scale S - shift);  O = O * factor + P V
 //
-// The products of step i (S of tile i, P V of tile i+1, the one before) are issued together, and
-// the softmax of tile i runs under the second of them: intra-warpgroup overlap. Consumers take
-// turns at issuing, so one's softmax also runs under the other's products (tile/turn.h).
+// The products of a step (S of the tile at hand, P V of the tile before it) are issued together,
+// and the row maxima are taken under the second of them. Consumers take turns at issuing, so one's
+// softmax runs under the others' products (tile/turn.h). The same step leads from one work item to
+// the next, so the tensor cores run dry only at the very end (bridge).
 //
 // Shared memory: Q tile_q x D, and `stages` each of K and V, tile_kv x D (forward_config.h adds it
-// up). Registers of a consumer thread: S tile_kv/2, P tile_kv/4, O Dv/2, and about 30 more; D = 128
-// with 128 x 176 tiles: 88 + 44 + 64 of 240. docs/forward_sm90.md derives the tiles.
+// up). Registers of a consumer thread: S tile_kv/2, P tile_kv/4, O Dv/2, Q D/4 if kept, and about
+// 30 more; D = 128 with 128 x 128 tiles: 64 + 32 + 64 + 32 of 240. docs/forward_sm90.md has the
+// rest.
 #pragma once
 
 #include "cuda/device/attention/scores.h"
 #include "cuda/device/attention/softmax.h"
 #include "cuda/device/attention/work.h"
 #include "cuda/device/ptx/matrix.h"
-#include "cuda/device/ptx/tma.h"
 #include "cuda/device/ptx/wgmma.h"
 #include "cuda/device/sm90/forward_epilogue.h"
-#include "cuda/device/tile/ring.h"
-#include "cuda/device/tile/swizzled_tile.h"
+#include "cuda/device/sm90/forward_producer.h"
 #include "cuda/device/tile/turn.h"
 
 namespace tilewise::sm90 {
-
-template <ForwardConfig C>
-struct Tiles {
-  using Q = tile::SwizzledTile<C.tile_q, C.head_dim>;
-  using K = tile::SwizzledTile<C.tile_kv, C.head_dim>;
-  using V = tile::SwizzledTile<C.tile_kv, C.head_dim_v>;
-};
-
-// Work items in flight: the one whose output a consumer still holds, the next, and two ahead.
-inline constexpr int kWorkStages = 4;
-
-template <ForwardConfig C>
-struct Shared {
-  uint8_t q[C.q_stages][Tiles<C>::Q::kBytes];
-  uint8_t k[C.stages][Tiles<C>::K::kBytes];
-  uint8_t v[C.stages][Tiles<C>::V::kBytes];
-  tile::RingBarriers<C.q_stages> q_ring;
-  tile::RingBarriers<C.stages> k_ring, v_ring;
-  tile::RingBarriers<kWorkStages> work_ring;
-  Work work[kWorkStages];
-};
-
-template <ForwardConfig C>
-struct Producer {
-  const ForwardParams& p;
-  Shared<C>& shared;
-  tile::RingCursor<C.q_stages> q_cursor{};
-  tile::RingCursor<C.stages> k_cursor{}, v_cursor{};
-  tile::RingCursor<kWorkStages> work_cursor{};
-
-  // One box for each panel of 64 columns.
-  template <class Tile>
-  TW_DEVICE void load_tile(ptx::TmaLoad load, const uint8_t* s_tile, TmaCoordinates at) const {
-    const uint32_t s_address = ptx::shared_address(s_tile);
-#pragma unroll
-    for (int panel = 0; panel < Tile::kPanels; ++panel) {
-      at.c0 = panel * tile::kPanelColumns;
-      ptx::tma_load_4d(load, s_address + panel * Tile::kPanelBytes, at);
-    }
-  }
-
-  TW_DEVICE void load_q(const Work& w) {
-    using Q = typename Tiles<C>::Q;
-    uint64_t* const full = q_cursor.acquire(shared.q_ring, Q::kBytes);
-    const int batch = C.varlen && p.cu_seqlens_q ? 0 : w.batch;
-    load_tile<Q>({&p.q, full, ptx::l2_evict_first()}, shared.q[q_cursor.stage],
-                 {0, w.q_begin + w.q_row, w.head, batch});
-    q_cursor.advance();
-  }
-  TW_DEVICE void load_k(const Work& w, int tile) {
-    using K = typename Tiles<C>::K;
-    uint64_t* const full = k_cursor.acquire(shared.k_ring, K::kBytes);
-    load_tile<K>({&p.k, full, ptx::l2_evict_last()}, shared.k[k_cursor.stage], kv_at(w, tile));
-    k_cursor.advance();
-  }
-  TW_DEVICE void load_v(const Work& w, int tile) {
-    using V = typename Tiles<C>::V;
-    uint64_t* const full = v_cursor.acquire(shared.v_ring, V::kBytes);
-    load_tile<V>({&p.v, full, ptx::l2_evict_last()}, shared.v[v_cursor.stage], kv_at(w, tile));
-    v_cursor.advance();
-  }
-  TW_DEVICE TmaCoordinates kv_at(const Work& w, int tile) const {
-    const int batch = C.varlen && p.cu_seqlens_kv ? 0 : w.batch;
-    return {0, w.kv_begin + tile * C.tile_kv, w.head / p.heads_per_kv, batch};
-  }
-
-  // Consumers get their work from here, since finding it takes longer than they can wait.
-  TW_DEVICE void hand_out(const Work& w) {
-    work_cursor.wait_free(shared.work_ring);
-    shared.work[work_cursor.stage] = w;
-    work_cursor.publish(shared.work_ring);
-  }
-
-  TW_DEVICE void run() {
-    for (WorkCursor<C> cursor; cursor.more(p); cursor.advance()) {
-      const Work w = make_work<C>(p, cursor.index());
-      hand_out(w);
-      if (!w.sees_keys()) continue;
-      load_k(w, w.kv_end_tile - 1);
-      load_q(w);
-      for (int tile = w.kv_end_tile - 1; tile > w.kv_begin_tile; --tile) {
-        load_k(w, tile - 1);
-        load_v(w, tile);
-      }
-      load_v(w, w.kv_begin_tile);
-    }
-    Work end{};
-    end.q_row = kNoMoreWork;
-    hand_out(end);
-  }
-};
 
 template <ForwardConfig C>
 struct Consumer {
@@ -130,9 +39,9 @@ struct Consumer {
   tile::RingCursor<C.q_stages> q_cursor{};
   tile::RingCursor<C.stages> k_cursor{}, v_cursor{};
   tile::RingCursor<kWorkStages> work_cursor{};
-  KvTiles kv;                              // of the work at hand
+  KvTiles kv;  // of the work at hand
   RowPair rows;
-  float o[C.head_dim_v / 2];               // 64 x Dv, unnormalized
+  float o[C.head_dim_v / 2];                  // 64 x Dv, unnormalized
   uint32_t probabilities[C.tile_kv / 16][4];  // 64 x tile_kv as A operands
   uint32_t q_operands[C.q_in_registers ? C.head_dim / 16 : 1][4];
 
@@ -183,9 +92,8 @@ struct Consumer {
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < C.tile_kv / 16; ++step)
-      Pv::template rs<ptx::Major::kMn>(o, probabilities[step],
-                                       v0 + Tiles<C>::V::row_step(16 * step),
-                                       ptx::Accumulate::kKeep);
+      Pv::template rs<ptx::Major::kMn>(
+          o, probabilities[step], v0 + Tiles<C>::V::row_step(16 * step), ptx::Accumulate::kKeep);
     ptx::wgmma_commit_group();
   }
 
@@ -211,10 +119,11 @@ struct Consumer {
     for (int step = 0; step < C.tile_kv / 16; ++step)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        probabilities[step][i] =
-            ptx::pack<C.element>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
+        probabilities[step][i] = ptx::pack<C.element>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
   }
-  TW_DEVICE float scale() const { return C.modifies_scores() ? 1.0f : p.scale_log2; }
+  TW_DEVICE float scale() const {
+    return C.modifies_scores() ? 1.0f : p.scale_log2;
+  }
 
   TW_DEVICE void rescale(const float (&factor)[2]) {
     if (!ptx::warp_any(factor[0] != 1.0f || factor[1] != 1.0f)) return;
@@ -350,8 +259,7 @@ struct Consumer {
     if constexpr (C.varlen) clear_foreign_values(w);
     int tile = kv.end - 2;
     if constexpr (C.band != Band::kFull)
-      for (; tile >= kv.full_end && tile >= kv.begin; --tile)
-        step<Scores::kMayBeHidden>(w, tile);
+      for (; tile >= kv.full_end && tile >= kv.begin; --tile) step<Scores::kMayBeHidden>(w, tile);
     for (; tile >= kv.full_begin; --tile) step<Scores::kAllVisible>(w, tile);
     if constexpr (C.band == Band::kBoth)
       for (; tile >= kv.begin; --tile) step<Scores::kMayBeHidden>(w, tile);
@@ -409,8 +317,7 @@ struct Consumer {
 };
 
 template <ForwardConfig C>
-  requires Valid<C>
-TW_DEVICE void forward(const ForwardParams& p) {
+requires Valid<C> TW_DEVICE void forward(const ForwardParams& p) {
   extern __shared__ __align__(1024) uint8_t s_memory[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(s_memory);
   static_assert(sizeof(Shared<C>) <= C.smem_bytes(), "smem_bytes() counts what Shared holds");

@@ -4,12 +4,9 @@
 #pragma once
 
 #include "core/base.h"
+#include "cuda/device/element.h"
 
-namespace tilewise {
-
-enum class Element;
-
-namespace sm90 {
+namespace tilewise::sm90 {
 
 // Which ends of a row's keys a mask may cut. The end of the sequence is always handled.
 enum class Band { kFull, kRight, kBoth };
@@ -30,10 +27,10 @@ struct ForwardConfig {
   Band band = Band::kFull;
   Order order = Order::kLinear;
   bool q_in_registers = false;  // D/4 registers a thread, for a third less shared-memory traffic
-  bool ping_pong = true;   // consumers take turns at issuing products
-  int polynomial_of_8 = 0;  // of 8 exponentials, how many run on the FMA units
-  bool varlen = false;     // cu_seqlens or seqused
-  bool general_scale = false;  // scale <= 0: it can't be folded into the maximum
+  bool ping_pong = true;        // consumers take turns at issuing products
+  int polynomial_of_8 = 0;      // of 8 exponentials, how many run on the FMA units
+  bool varlen = false;          // cu_seqlens or seqused
+  bool general_scale = false;   // scale <= 0: it can't be folded into the maximum
   bool softcap = false;
   bool alibi = false;
   BiasType bias = BiasType::kNone;
@@ -78,7 +75,7 @@ TW_HD constexpr const char* why_not(const ForwardConfig& c) {
 }
 
 template <ForwardConfig C>
-concept Valid = why_not(C) == nullptr;
+concept Valid = why_not(C)
+== nullptr;
 
-}  // namespace sm90
-}  // namespace tilewise
+}  // namespace tilewise::sm90

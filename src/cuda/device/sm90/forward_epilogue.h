@@ -41,7 +41,8 @@ TW_DEVICE void finish_rows(const ForwardParams& p, const Work& w, const RowPair&
       // exp(sink) joins the denominator: O shrinks by exp(LSE - LSE with the sink).
       const float sink2 = kLog2e * p.sink[w.head * p.sink_stride];
       const float top = fmaxf(sink2, lse2[r]), before = lse2[r];
-      if (top != kMinusInf) lse2[r] = top + ptx::lg2(ptx::ex2(before - top) + ptx::ex2(sink2 - top));
+      if (top != kMinusInf)
+        lse2[r] = top + ptx::lg2(ptx::ex2(before - top) + ptx::ex2(sink2 - top));
       if (before != kMinusInf) scale[r] *= ptx::ex2(before - lse2[r]);
     }
     if constexpr (C.dropout) scale[r] *= p.dropout_scale;

@@ -29,8 +29,8 @@ struct ForwardParams {
   int64_t left, right;  // -1: unbounded; causal is right = 0
   bool bottom_right;
 
-  float scale_log2;  // scale * log2(e)
-  float softcap_log2;     // c * log2(e)
+  float scale_log2;          // scale * log2(e)
+  float softcap_log2;        // c * log2(e)
   float scale_over_softcap;  // scale / c
 
   const float* alibi_slopes;  // (Hq) or (B, Hq), any strides

@@ -3,6 +3,7 @@
 
 #include "cuda/device/ptx/wgmma.h"
 
+// clang-format off
 namespace tilewise::ptx {
 
 template <>

@@ -1,0 +1,102 @@
+// The producer of the Hopper forward, and what it shares with the consumers: tiles, rings, work.
+#pragma once
+
+#include "cuda/device/attention/work.h"
+#include "cuda/device/ptx/tma.h"
+#include "cuda/device/tile/ring.h"
+#include "cuda/device/tile/swizzled_tile.h"
+
+namespace tilewise::sm90 {
+
+template <ForwardConfig C>
+struct Tiles {
+  using Q = tile::SwizzledTile<C.tile_q, C.head_dim>;
+  using K = tile::SwizzledTile<C.tile_kv, C.head_dim>;
+  using V = tile::SwizzledTile<C.tile_kv, C.head_dim_v>;
+};
+
+// Work items in flight: the one whose output a consumer still holds, the next, and two ahead.
+inline constexpr int kWorkStages = 4;
+
+template <ForwardConfig C>
+struct Shared {
+  uint8_t q[C.q_stages][Tiles<C>::Q::kBytes];
+  uint8_t k[C.stages][Tiles<C>::K::kBytes];
+  uint8_t v[C.stages][Tiles<C>::V::kBytes];
+  tile::RingBarriers<C.q_stages> q_ring;
+  tile::RingBarriers<C.stages> k_ring, v_ring;
+  tile::RingBarriers<kWorkStages> work_ring;
+  Work work[kWorkStages];
+};
+
+template <ForwardConfig C>
+struct Producer {
+  const ForwardParams& p;
+  Shared<C>& shared;
+  tile::RingCursor<C.q_stages> q_cursor{};
+  tile::RingCursor<C.stages> k_cursor{}, v_cursor{};
+  tile::RingCursor<kWorkStages> work_cursor{};
+
+  // One box for each panel of 64 columns.
+  template <class Tile>
+  TW_DEVICE void load_tile(ptx::TmaLoad load, const uint8_t* s_tile, TmaCoordinates at) const {
+    const uint32_t s_address = ptx::shared_address(s_tile);
+#pragma unroll
+    for (int panel = 0; panel < Tile::kPanels; ++panel) {
+      at.c0 = panel * tile::kPanelColumns;
+      ptx::tma_load_4d(load, s_address + panel * Tile::kPanelBytes, at);
+    }
+  }
+
+  TW_DEVICE void load_q(const Work& w) {
+    using Q = typename Tiles<C>::Q;
+    uint64_t* const full = q_cursor.acquire(shared.q_ring, Q::kBytes);
+    const int batch = C.varlen && p.cu_seqlens_q ? 0 : w.batch;
+    load_tile<Q>({&p.q, full, ptx::l2_evict_first()}, shared.q[q_cursor.stage],
+                 {0, w.q_begin + w.q_row, w.head, batch});
+    q_cursor.advance();
+  }
+  TW_DEVICE void load_k(const Work& w, int tile) {
+    using K = typename Tiles<C>::K;
+    uint64_t* const full = k_cursor.acquire(shared.k_ring, K::kBytes);
+    load_tile<K>({&p.k, full, ptx::l2_evict_last()}, shared.k[k_cursor.stage], kv_at(w, tile));
+    k_cursor.advance();
+  }
+  TW_DEVICE void load_v(const Work& w, int tile) {
+    using V = typename Tiles<C>::V;
+    uint64_t* const full = v_cursor.acquire(shared.v_ring, V::kBytes);
+    load_tile<V>({&p.v, full, ptx::l2_evict_last()}, shared.v[v_cursor.stage], kv_at(w, tile));
+    v_cursor.advance();
+  }
+  TW_DEVICE TmaCoordinates kv_at(const Work& w, int tile) const {
+    const int batch = C.varlen && p.cu_seqlens_kv ? 0 : w.batch;
+    return {0, w.kv_begin + tile * C.tile_kv, w.head / p.heads_per_kv, batch};
+  }
+
+  // Consumers get their work from here, since finding it takes longer than they can wait.
+  TW_DEVICE void hand_out(const Work& w) {
+    work_cursor.wait_free(shared.work_ring);
+    shared.work[work_cursor.stage] = w;
+    work_cursor.publish(shared.work_ring);
+  }
+
+  TW_DEVICE void run() {
+    for (WorkCursor<C> cursor; cursor.more(p); cursor.advance()) {
+      const Work w = make_work<C>(p, cursor.index());
+      hand_out(w);
+      if (!w.sees_keys()) continue;
+      load_k(w, w.kv_end_tile - 1);
+      load_q(w);
+      for (int tile = w.kv_end_tile - 1; tile > w.kv_begin_tile; --tile) {
+        load_k(w, tile - 1);
+        load_v(w, tile);
+      }
+      load_v(w, w.kv_begin_tile);
+    }
+    Work end{};
+    end.q_row = kNoMoreWork;
+    hand_out(end);
+  }
+};
+
+}  // namespace tilewise::sm90

@@ -1,0 +1,210 @@
+#include "cuda/forward.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "cuda/device/sm90/forward_params.h"
+#include "cuda/runtime/launch.h"
+#include "cuda/runtime/tensor_map.h"
+#include "cuda/schedule.h"
+#include "cuda/table.h"
+
+namespace tilewise::cuda {
+namespace {
+
+using sm90::ForwardConfig;
+using sm90::ForwardParams;
+
+Status bad(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
+
+struct Named {
+  const char* name;
+  const Tensor& tensor;
+};
+
+Status check_memory(const Driver& d, const DeviceContext& device, Named n) {
+  if (!n.tensor.given() || n.tensor.elements() == 0) return {};
+  const auto address = reinterpret_cast<std::uint64_t>(n.tensor.data);
+  unsigned type = 0;
+  int ordinal = -1;
+  if (d.pointer_attribute(&type, kMemoryType, address) != 0 || type != kDeviceMemory)
+    return bad(fmt::format("{} points to host memory; accepted: memory of cuda:{}", n.name,
+                           device.index));
+  if (d.pointer_attribute(&ordinal, kDeviceOrdinal, address) == 0 && ordinal != device.index)
+    return bad(fmt::format("{} points to memory of cuda:{}; accepted: memory of cuda:{}", n.name,
+                           ordinal, device.index));
+  return {};
+}
+
+Status check_tensors(const Driver& d, const DeviceContext& device, const Inputs& in,
+                     const Outputs& out) {
+  const Named all[] = {{"q", in.q},
+                       {"k", in.k},
+                       {"v", in.v},
+                       {"o", out.o},
+                       {"lse", out.lse},
+                       {"alibi_slopes", in.alibi_slopes},
+                       {"bias", in.bias},
+                       {"sink", in.sink},
+                       {"cu_seqlens_q", in.cu_seqlens_q},
+                       {"cu_seqlens_kv", in.cu_seqlens_kv},
+                       {"seqused_q", in.seqused_q},
+                       {"seqused_kv", in.seqused_kv}};
+  for (const Named& n : all)
+    if (const Status s = check_memory(d, device, n); !s.ok()) return s;
+  for (int i = 0; i < 4; ++i)  // O leaves in 16-byte stores, under the rules of TMA
+    if (const char* rule = why_not_tma(all[i].tensor); rule && all[i].tensor.elements())
+      return {StatusCode::kUnsupported,
+              fmt::format("{} can't be addressed by the GPU kernel; accepted: {}", all[i].name,
+                          rule)};
+  return {};
+}
+
+// Strides of (B, S, H) of a tensor that may be packed (total, H, D).
+struct RowStrides {
+  std::int64_t b = 0, s = 0, h = 0;
+};
+RowStrides row_strides(const Tensor& t) {
+  return {t.rank == 4 ? t.strides[0] : 0, t.strides[t.rank - 3], t.strides[t.rank - 2]};
+}
+
+void fill_outputs(ForwardParams& p, const Outputs& out) {
+  const RowStrides o = row_strides(out.o);
+  p.o = out.o.data;
+  p.o_stride_b = o.b, p.o_stride_s = o.s, p.o_stride_h = o.h;
+  if (!out.lse.given()) return;
+  const Tensor& lse = out.lse;  // (B, Hq, Sq) or (Hq, total_q)
+  p.lse = static_cast<float*>(lse.data);
+  p.lse_stride_b = lse.rank == 3 ? lse.strides[0] : 0;
+  p.lse_stride_h = lse.strides[lse.rank - 2];
+  p.lse_stride_s = lse.strides[lse.rank - 1];
+}
+
+void fill_scores(ForwardParams& p, const Problem& problem, const Inputs& in) {
+  const float scale =
+      problem.scale.value_or(1.0f / std::sqrt(static_cast<float>(problem.head_dim)));
+  p.scale_log2 = scale * kLog2e;
+  if (problem.softcap != 0) {
+    p.softcap_log2 = problem.softcap * kLog2e;
+    p.scale_over_softcap = scale / problem.softcap;
+  }
+  if (in.alibi_slopes.given()) {
+    p.alibi_slopes = static_cast<const float*>(in.alibi_slopes.data);
+    p.alibi_stride_b = in.alibi_slopes.rank == 2 ? in.alibi_slopes.strides[0] : 0;
+    p.alibi_stride_h = in.alibi_slopes.strides[in.alibi_slopes.rank - 1];
+  }
+  if (problem.bias.present) {
+    const Tensor& bias = in.bias;
+    const auto stride = [&](int i) { return bias.shape[i] == 1 ? 0 : bias.strides[i]; };
+    p.bias = bias.data;
+    p.bias_stride_b = stride(0), p.bias_stride_h = stride(1);
+    p.bias_stride_q = stride(2), p.bias_stride_kv = stride(3);
+  }
+  if (problem.sink) {
+    p.sink = static_cast<const float*>(in.sink.data);
+    p.sink_stride = in.sink.strides[0];
+  }
+  p.dropout_key = dropout_key(in.dropout_seed, in.dropout_offset);
+  p.dropout_threshold = dropout_threshold(problem.dropout_p);
+  p.dropout_scale = dropout_scale(problem.dropout_p);
+}
+
+void fill_lengths(ForwardParams& p, const Inputs& in) {
+  const auto lengths = [](const Tensor& t) { return static_cast<const std::int32_t*>(t.data); };
+  p.cu_seqlens_q = lengths(in.cu_seqlens_q);
+  p.cu_seqlens_kv = lengths(in.cu_seqlens_kv);
+  p.seqused_q = lengths(in.seqused_q);
+  p.seqused_kv = lengths(in.seqused_kv);
+}
+
+// Simulating a schedule costs more than a launch may; problems come again.
+int remembered_section_heads(const ScheduleShape& s) {
+  static std::mutex mutex;
+  static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                             std::int64_t, std::int64_t, int, int, int>,
+                  int>
+      known;
+  const auto key = std::make_tuple(s.heads, s.heads_per_kv, s.kv_bytes, s.band.seq_q,
+                                   s.band.seq_kv, s.band.lo, s.band.hi, s.tile_q, s.tile_kv,
+                                   s.ctas);
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  return known[key] = section_heads(s);
+}
+
+void fill_work(ForwardParams& p, const Problem& problem, const ForwardConfig& config, int ctas) {
+  p.batch = static_cast<int>(problem.batch);
+  p.heads_q = static_cast<int>(problem.heads_q);
+  p.heads_per_kv = static_cast<int>(problem.heads_q / problem.heads_kv);
+  p.head_dim_v = static_cast<int>(problem.head_dim_v);
+  p.seq_q = static_cast<int>(problem.seq_q);
+  p.seq_kv = static_cast<int>(problem.seq_kv);
+  p.q_tiles = ceil_div(p.seq_q, config.tile_q);
+  p.work_items = p.q_tiles * p.heads_q * p.batch;
+  p.left = problem.mask.left;
+  p.right = problem.mask.causal ? (problem.mask.right >= 0
+                                       ? std::min<std::int64_t>(problem.mask.right, 0)
+                                       : 0)
+                                : problem.mask.right;
+  p.bottom_right = problem.mask.align == Align::kBottomRight;
+  p.section_heads = 1;
+  if (config.order != sm90::Order::kLongestFirst || p.work_items == 0) return;
+  const BandMask band = make_band({problem.seq_q, problem.seq_kv, problem.mask.causal,
+                                   problem.mask.left, problem.mask.right, p.bottom_right});
+  p.section_heads = remembered_section_heads(
+      {problem.batch * problem.heads_q, p.heads_per_kv,
+       problem.seq_kv * (problem.head_dim + problem.head_dim_v) * 2, band, config.tile_q,
+       config.tile_kv, ctas});
+}
+
+Status fill_maps(ForwardParams& p, const Driver& d, const ForwardConfig& config, const Inputs& in) {
+  const auto q = make_tensor_map(d, in.q, {config.tile_q});
+  // Without a key nothing is loaded, but a map must still be one.
+  const auto k = make_tensor_map(d, in.k.elements() ? in.k : in.q, {config.tile_kv});
+  const auto v = make_tensor_map(d, in.v.elements() ? in.v : in.q, {config.tile_kv});
+  for (const auto* map : {&q, &k, &v})
+    if (!map->ok()) return map->status();
+  p.q = *q, p.k = *k, p.v = *v;
+  return {};
+}
+
+}  // namespace
+
+Status forward(const Plan& plan, const Inputs& in, const Outputs& out, const Launch& launch_at) {
+  const auto d = driver();
+  if (!d.ok()) return d.status();
+  const auto device = device_context(plan.device.index);
+  if (!device.ok()) return device.status();
+  if ((*device)->compute_capability != 90)
+    return {StatusCode::kUnavailable,
+            fmt::format("cuda:{} is {} (compute capability {}); accepted: 9.0 (Hopper)",
+                        plan.device.index, (*device)->name,
+                        (*device)->compute_capability / 10.0)};
+  const ContextScope scope(**d, (*device)->context);
+  Status s = check_tensors(**d, **device, in, out);
+  if (!s.ok()) return s;
+  const ForwardConfig config = forward_config(plan.problem, plan.options);
+  ForwardParams p{};
+  fill_work(p, plan.problem, config, (*device)->multiprocessors);
+  if (p.work_items == 0 || out.o.elements() == 0) return {};
+  fill_outputs(p, out);
+  fill_scores(p, plan.problem, in);
+  fill_lengths(p, in);
+  s = fill_maps(p, **d, config, in);
+  if (!s.ok()) return s;
+  const auto kernel = find_kernel(**device, config_text(config), config.smem_bytes(),
+                                  [&] { return kernel_source(config); });
+  if (!kernel.ok()) return kernel.status();
+  const auto ctas = static_cast<unsigned>(std::min(p.work_items, (*device)->multiprocessors));
+  return launch(**device, *kernel,
+                {ctas, static_cast<unsigned>(config.threads()),
+                 static_cast<unsigned>(config.smem_bytes())},
+                launch_at.stream, &p);
+}
+
+}  // namespace tilewise::cuda

@@ -1,0 +1,41 @@
+// The one place that launches. A Kernel is loaded once per device and kept; finding it again costs
+// a hash look-up.
+#pragma once
+
+#include <string>
+
+#include "cuda/runtime/driver.h"
+
+namespace tilewise::cuda {
+
+struct Kernel {
+  CuFunction function = nullptr;
+};
+
+// `key` names the kernel in this process; `make_source` is called only when it isn't loaded yet.
+// The kernel's entry point is called tilewise_kernel.
+template <class MakeSource>
+Expected<Kernel> find_kernel(const DeviceContext& device, const std::string& key, int smem_bytes,
+                             MakeSource&& make_source);
+
+struct Grid {
+  unsigned ctas = 0, threads = 0, smem_bytes = 0;
+};
+
+// `parameters` is the kernel's one argument, passed by value.
+Status launch(const DeviceContext& device, Kernel kernel, Grid grid, void* stream,
+              void* parameters);
+
+// What find_kernel is made of.
+Expected<Kernel> loaded_kernel(const DeviceContext& device, const std::string& key);
+Expected<Kernel> load_kernel(const DeviceContext& device, const std::string& key, int smem_bytes,
+                             const std::string& source);
+
+template <class MakeSource>
+Expected<Kernel> find_kernel(const DeviceContext& device, const std::string& key, int smem_bytes,
+                             MakeSource&& make_source) {
+  const auto loaded = loaded_kernel(device, key);
+  return loaded.ok() ? loaded : load_kernel(device, key, smem_bytes, make_source());
+}
+
+}  // namespace tilewise::cuda

@@ -1,0 +1,137 @@
+#include "cuda/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cuda/device/element.h"
+
+namespace tilewise::cuda {
+namespace {
+
+using sm90::Band;
+using sm90::BiasType;
+using sm90::ForwardConfig;
+using sm90::Order;
+
+Band band_of(const Mask& m) {
+  if (m.left >= 0) return Band::kBoth;
+  return m.causal || m.right >= 0 ? Band::kRight : Band::kFull;
+}
+
+BiasType bias_of(const Bias& bias) {
+  if (!bias.present) return BiasType::kNone;
+  return bias.dtype == DType::kF32   ? BiasType::kF32
+         : bias.dtype == DType::kF16 ? BiasType::kF16
+                                     : BiasType::kBf16;
+}
+
+bool plain(const Problem& p) {
+  return p.softcap == 0 && p.alibi == Alibi::kNone && !p.bias.present && p.dropout_p == 0 &&
+         !(p.scale && *p.scale <= 0);
+}
+
+bool varlen(const Varlen& v) {
+  return v.cu_seqlens_q || v.cu_seqlens_kv || v.seqused_q || v.seqused_kv;
+}
+
+}  // namespace
+
+const std::vector<ForwardRow>& forward_table() {
+  //  D    band          plain  Sk >=  M    N   stages  Q in registers
+  static const std::vector<ForwardRow> rows = {
+      {64, Band::kFull, true, 0, 192, 128, 2, false},
+      {64, Band::kRight, true, 3072, 192, 128, 2, false},
+      {64, Band::kRight, true, 0, 128, 128, 4, true},
+      {64, Band::kBoth, true, 0, 128, 128, 4, true},
+      {128, Band::kFull, true, 0, 128, 128, 3, true},
+      {128, Band::kRight, true, 0, 128, 128, 3, true},
+      {128, Band::kBoth, true, 0, 128, 128, 3, true},
+      {192, Band::kFull, true, 0, 128, 96, 2, false},
+      {192, Band::kRight, true, 0, 128, 96, 2, false},
+      {192, Band::kBoth, true, 0, 128, 96, 2, false},
+      {256, Band::kFull, true, 0, 128, 80, 2, false},
+      {256, Band::kRight, true, 0, 128, 64, 2, false},
+      {256, Band::kBoth, true, 0, 128, 64, 2, false},
+      // Modified scores take registers; two consumers have more of them.
+      {64, Band::kBoth, false, 0, 128, 128, 3, false},
+      {128, Band::kBoth, false, 0, 128, 96, 2, false},
+      {192, Band::kBoth, false, 0, 128, 64, 2, false},
+      {256, Band::kBoth, false, 0, 128, 48, 2, false},
+  };
+  return rows;
+}
+
+std::string why_not_forward(const Problem& p) {
+  if (p.dtype == DType::kF32) return "needs f16 or bf16 inputs";
+  if (p.out_dtype && *p.out_dtype != p.dtype) return "writes O in the input dtype only";
+  if (p.head_dim % 8 || p.head_dim_v % 8) return "needs head dims that are multiples of 8";
+  if (p.head_dim > 256 || p.head_dim_v > 256) return "needs head dims of at most 256";
+  if (std::max(p.seq_q, p.seq_kv) >= 1 << 29) return "takes sequences shorter than 2^29";
+  return {};
+}
+
+ForwardConfig forward_config(const Problem& p, const ForwardRow& row) {
+  ForwardConfig c;
+  c.element = p.dtype == DType::kBF16 ? Element::kBf16 : Element::kF16;
+  c.head_dim = static_cast<int>(round_up<std::int64_t>(std::max<std::int64_t>(p.head_dim, 1), 16));
+  c.head_dim_v =
+      static_cast<int>(round_up<std::int64_t>(std::max<std::int64_t>(p.head_dim_v, 1), 16));
+  c.tile_q = row.tile_q;
+  c.tile_kv = row.tile_kv;
+  c.stages = row.stages;
+  c.q_in_registers = row.q_in_registers;
+  c.band = band_of(p.mask);
+  c.order = c.band == Band::kRight ? Order::kLongestFirst : Order::kLinear;
+  c.varlen = varlen(p.varlen);
+  c.general_scale = p.scale && *p.scale <= 0;
+  c.softcap = p.softcap != 0;
+  c.alibi = p.alibi != Alibi::kNone;
+  c.bias = bias_of(p.bias);
+  c.sink = p.sink;
+  c.dropout = p.dropout_p > 0;
+  return c;
+}
+
+ForwardConfig forward_config(const Problem& p, const Options&) {
+  const Band band = band_of(p.mask);
+  const auto d = std::max(p.head_dim, p.head_dim_v);
+  for (const ForwardRow& row : forward_table())
+    if (d <= row.max_head_dim && (row.plain ? plain(p) && band == row.band : true) &&
+        p.seq_kv >= row.min_seq_kv)
+      return forward_config(p, row);
+  return forward_config(p, forward_table().back());
+}
+
+std::string config_text(const ForwardConfig& c) {
+  static const char* const kBands[] = {"kFull", "kRight", "kBoth"};
+  static const char* const kBias[] = {"kNone", "kF32", "kF16", "kBf16"};
+  return fmt::format(
+      ".element = Element::{}, .head_dim = {}, .head_dim_v = {}, .tile_q = {}, .tile_kv = {}, "
+      ".stages = {}, .q_stages = {}, .band = Band::{}, .order = Order::{}, "
+      ".q_in_registers = {}, .ping_pong = {}, .polynomial_of_8 = {}, .varlen = {}, "
+      ".general_scale = {}, .softcap = {}, .alibi = {}, .bias = BiasType::{}, .sink = {}, "
+      ".dropout = {}",
+      c.element == Element::kBf16 ? "kBf16" : "kF16", c.head_dim, c.head_dim_v, c.tile_q,
+      c.tile_kv, c.stages, c.q_stages, kBands[static_cast<int>(c.band)],
+      c.order == Order::kLinear ? "kLinear" : "kLongestFirst", c.q_in_registers, c.ping_pong,
+      c.polynomial_of_8, c.varlen, c.general_scale, c.softcap, c.alibi,
+      kBias[static_cast<int>(c.bias)], c.sink, c.dropout);
+}
+
+std::string kernel_source(const ForwardConfig& c) {
+  return fmt::format(
+      "#include \"cuda/device/ptx/wgmma/n{}.h\"\n"
+      "#include \"cuda/device/ptx/wgmma/n{}.h\"\n"
+      "#include \"cuda/device/sm90/forward.h\"\n"
+      "namespace tilewise::sm90 {{\n"
+      "constexpr ForwardConfig kConfig{{{}}};\n"
+      "extern \"C\" __global__ void __launch_bounds__(kConfig.threads(), 1)\n"
+      "    tilewise_kernel(const __grid_constant__ ForwardParams params) {{\n"
+      "  forward<kConfig>(params);\n"
+      "}}\n"
+      "}}  // namespace tilewise::sm90\n",
+      c.tile_kv, c.head_dim_v, config_text(c));
+}
+
+}  // namespace tilewise::cuda

@@ -1,0 +1,41 @@
+// The CUDA backend's table: the Hopper forward kernels that exist, and which of them a problem
+// takes. The plan, the tests and the compile check read it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cuda/device/sm90/forward_config.h"
+#include "tilewise/plan.hpp"
+
+namespace tilewise::cuda {
+
+// Tiles for one range of head dims and one kind of mask, as measured (docs/forward_sm90.md).
+struct ForwardRow {
+  int max_head_dim;  // of D and Dv
+  sm90::Band band;
+  bool plain;         // only for problems whose scores are not modified
+  int min_seq_kv;     // shorter problems go to a later row
+  int tile_q, tile_kv, stages;
+  bool q_in_registers;
+};
+
+// First match wins.
+const std::vector<ForwardRow>& forward_table();
+
+inline constexpr const char* kForwardKernel = "fa3";
+inline constexpr const char* kForwardSummary =
+    "FlashAttention-3: warp-specialized, TMA and WGMMA, consumers taking turns";
+
+// Why the forward kernel can't take the problem at all; empty if it can.
+std::string why_not_forward(const Problem& problem);
+
+// The config of the row that `problem` takes, with everything that it leaves out switched off.
+sm90::ForwardConfig forward_config(const Problem& problem, const Options& options);
+sm90::ForwardConfig forward_config(const Problem& problem, const ForwardRow& row);
+
+// The config as one line: the key of the kernel, and the initializer in its source.
+std::string config_text(const sm90::ForwardConfig& config);
+std::string kernel_source(const sm90::ForwardConfig& config);
+
+}  // namespace tilewise::cuda
