@@ -19,7 +19,9 @@ namespace {
 using sm90::ForwardConfig;
 using sm90::ForwardParams;
 
-Status bad(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
+Status bad(std::string message) {
+  return {StatusCode::kInvalidArgument, std::move(message)};
+}
 
 struct Named {
   const char* name;
@@ -32,8 +34,8 @@ Status check_memory(const Driver& d, const DeviceContext& device, Named n) {
   unsigned type = 0;
   int ordinal = -1;
   if (d.pointer_attribute(&type, kMemoryType, address) != 0 || type != kDeviceMemory)
-    return bad(fmt::format("{} points to host memory; accepted: memory of cuda:{}", n.name,
-                           device.index));
+    return bad(
+        fmt::format("{} points to host memory; accepted: memory of cuda:{}", n.name, device.index));
   if (d.pointer_attribute(&ordinal, kDeviceOrdinal, address) == 0 && ordinal != device.index)
     return bad(fmt::format("{} points to memory of cuda:{}; accepted: memory of cuda:{}", n.name,
                            ordinal, device.index));
@@ -58,9 +60,9 @@ Status check_tensors(const Driver& d, const DeviceContext& device, const Inputs&
     if (const Status s = check_memory(d, device, n); !s.ok()) return s;
   for (int i = 0; i < 4; ++i)  // O leaves in 16-byte stores, under the rules of TMA
     if (const char* rule = why_not_tma(all[i].tensor); rule && all[i].tensor.elements())
-      return {StatusCode::kUnsupported,
-              fmt::format("{} can't be addressed by the GPU kernel; accepted: {}", all[i].name,
-                          rule)};
+      return {
+          StatusCode::kUnsupported,
+          fmt::format("{} can't be addressed by the GPU kernel; accepted: {}", all[i].name, rule)};
   return {};
 }
 
@@ -128,9 +130,8 @@ int remembered_section_heads(const ScheduleShape& s) {
                              std::int64_t, std::int64_t, int, int, int>,
                   int>
       known;
-  const auto key = std::make_tuple(s.heads, s.heads_per_kv, s.kv_bytes, s.band.seq_q,
-                                   s.band.seq_kv, s.band.lo, s.band.hi, s.tile_q, s.tile_kv,
-                                   s.ctas);
+  const auto key = std::make_tuple(s.heads, s.heads_per_kv, s.kv_bytes, s.band.seq_q, s.band.seq_kv,
+                                   s.band.lo, s.band.hi, s.tile_q, s.tile_kv, s.ctas);
   const std::lock_guard lock(mutex);
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
@@ -147,19 +148,18 @@ void fill_work(ForwardParams& p, const Problem& problem, const ForwardConfig& co
   p.q_tiles = ceil_div(p.seq_q, config.tile_q);
   p.work_items = p.q_tiles * p.heads_q * p.batch;
   p.left = problem.mask.left;
-  p.right = problem.mask.causal ? (problem.mask.right >= 0
-                                       ? std::min<std::int64_t>(problem.mask.right, 0)
-                                       : 0)
-                                : problem.mask.right;
+  p.right = problem.mask.causal
+                ? (problem.mask.right >= 0 ? std::min<std::int64_t>(problem.mask.right, 0) : 0)
+                : problem.mask.right;
   p.bottom_right = problem.mask.align == Align::kBottomRight;
   p.section_heads = 1;
   if (config.order != sm90::Order::kLongestFirst || p.work_items == 0) return;
   const BandMask band = make_band({problem.seq_q, problem.seq_kv, problem.mask.causal,
                                    problem.mask.left, problem.mask.right, p.bottom_right});
-  p.section_heads = remembered_section_heads(
-      {problem.batch * problem.heads_q, p.heads_per_kv,
-       problem.seq_kv * (problem.head_dim + problem.head_dim_v) * 2, band, config.tile_q,
-       config.tile_kv, ctas});
+  p.section_heads =
+      remembered_section_heads({problem.batch * problem.heads_q, p.heads_per_kv,
+                                problem.seq_kv * (problem.head_dim + problem.head_dim_v) * 2, band,
+                                config.tile_q, config.tile_kv, ctas});
 }
 
 Status fill_maps(ForwardParams& p, const Driver& d, const ForwardConfig& config, const Inputs& in) {
@@ -183,8 +183,7 @@ Status forward(const Plan& plan, const Inputs& in, const Outputs& out, const Lau
   if ((*device)->compute_capability != 90)
     return {StatusCode::kUnavailable,
             fmt::format("cuda:{} is {} (compute capability {}); accepted: 9.0 (Hopper)",
-                        plan.device.index, (*device)->name,
-                        (*device)->compute_capability / 10.0)};
+                        plan.device.index, (*device)->name, (*device)->compute_capability / 10.0)};
   const ContextScope scope(**d, (*device)->context);
   Status s = check_tensors(**d, **device, in, out);
   if (!s.ok()) return s;
@@ -201,10 +200,10 @@ Status forward(const Plan& plan, const Inputs& in, const Outputs& out, const Lau
                                   [&] { return kernel_source(config); });
   if (!kernel.ok()) return kernel.status();
   const auto ctas = static_cast<unsigned>(std::min(p.work_items, (*device)->multiprocessors));
-  return launch(**device, *kernel,
-                {ctas, static_cast<unsigned>(config.threads()),
-                 static_cast<unsigned>(config.smem_bytes())},
-                launch_at.stream, &p);
+  return launch(
+      **device, *kernel,
+      {ctas, static_cast<unsigned>(config.threads()), static_cast<unsigned>(config.smem_bytes())},
+      launch_at.stream, &p);
 }
 
 }  // namespace tilewise::cuda

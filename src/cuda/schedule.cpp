@@ -41,6 +41,7 @@ int section_heads(const ScheduleShape& s) {
   constexpr std::int64_t kL2Bytes = 40 << 20;  // of 50 MiB
   constexpr int kCandidates = 24;
   constexpr std::int64_t kLongKeys = 4096;  // CTAs that walk the same keys meet in L2 by themselves
+  constexpr double kMissesCost = 1.04;
   constexpr std::int64_t kMostItems = 1 << 16;
   const std::int64_t fit =
       std::max<std::int64_t>(1, kL2Bytes / std::max<std::int64_t>(1, s.kv_bytes)) * s.heads_per_kv;
@@ -56,7 +57,9 @@ int section_heads(const ScheduleShape& s) {
   const std::int64_t step = std::max<std::int64_t>(1, fit / kCandidates);
   for (std::int64_t section = fit / 2 + 1; section < std::min(fit, s.heads); section += step)
     consider(section);
-  if (s.band.seq_kv >= kLongKeys) consider(s.heads);
+  // All heads at once balance best, but miss L2 more often than sections do.
+  if (s.band.seq_kv >= kLongKeys && imbalance_of(s, costs, s.heads) * kMissesCost < least)
+    best = s.heads;
   return static_cast<int>(best);
 }
 

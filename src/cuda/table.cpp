@@ -41,9 +41,10 @@ const std::vector<ForwardRow>& forward_table() {
   //  D    band          plain  Sk >=  M    N   stages  Q in registers
   static const std::vector<ForwardRow> rows = {
       {64, Band::kFull, true, 0, 192, 128, 2, false},
-      {64, Band::kRight, true, 3072, 192, 128, 2, false},
+      {64, Band::kRight, true, 1536, 192, 128, 2, false},
       {64, Band::kRight, true, 0, 128, 128, 4, true},
       {64, Band::kBoth, true, 0, 128, 128, 4, true},
+      {128, Band::kFull, true, 1536, 192, 80, 3, false},
       {128, Band::kFull, true, 0, 128, 128, 3, true},
       {128, Band::kRight, true, 0, 128, 128, 3, true},
       {128, Band::kBoth, true, 0, 128, 128, 3, true},
@@ -112,8 +113,8 @@ std::string config_text(const ForwardConfig& c) {
       ".q_in_registers = {}, .ping_pong = {}, .polynomial_of_8 = {}, .varlen = {}, "
       ".general_scale = {}, .softcap = {}, .alibi = {}, .bias = BiasType::{}, .sink = {}, "
       ".dropout = {}",
-      c.element == Element::kBf16 ? "kBf16" : "kF16", c.head_dim, c.head_dim_v, c.tile_q,
-      c.tile_kv, c.stages, c.q_stages, kBands[static_cast<int>(c.band)],
+      c.element == Element::kBf16 ? "kBf16" : "kF16", c.head_dim, c.head_dim_v, c.tile_q, c.tile_kv,
+      c.stages, c.q_stages, kBands[static_cast<int>(c.band)],
       c.order == Order::kLinear ? "kLinear" : "kLongestFirst", c.q_in_registers, c.ping_pong,
       c.polynomial_of_8, c.varlen, c.general_scale, c.softcap, c.alibi,
       kBias[static_cast<int>(c.bias)], c.sink, c.dropout);

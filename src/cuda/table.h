@@ -14,8 +14,8 @@ namespace tilewise::cuda {
 struct ForwardRow {
   int max_head_dim;  // of D and Dv
   sm90::Band band;
-  bool plain;         // only for problems whose scores are not modified
-  int min_seq_kv;     // shorter problems go to a later row
+  bool plain;      // only for problems whose scores are not modified
+  int min_seq_kv;  // shorter problems go to a later row
   int tile_q, tile_kv, stages;
   bool q_in_registers;
 };

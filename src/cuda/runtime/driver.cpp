@@ -21,8 +21,7 @@ bool find_all(const Library& cuda, Driver& d) {
          cuda.find("cuCtxPopCurrent_v2", d.context_pop) &&
          cuda.find("cuModuleLoadData", d.module_load) &&
          cuda.find("cuModuleGetFunction", d.module_function) &&
-         cuda.find("cuFuncSetAttribute", d.function_set) &&
-         cuda.find("cuLaunchKernel", d.launch) &&
+         cuda.find("cuFuncSetAttribute", d.function_set) && cuda.find("cuLaunchKernel", d.launch) &&
          cuda.find("cuTensorMapEncodeTiled", d.tensor_map) &&
          cuda.find("cuPointerGetAttribute", d.pointer_attribute) &&
          cuda.find("cuGetErrorString", d.error_text);

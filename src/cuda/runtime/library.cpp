@@ -20,6 +20,8 @@ Expected<Library> Library::open(std::initializer_list<const char*> names) {
   return Status(StatusCode::kUnavailable, fmt::format("none of {} could be loaded", tried));
 }
 
-void* Library::address(const char* symbol) const { return dlsym(handle_, symbol); }
+void* Library::address(const char* symbol) const {
+  return dlsym(handle_, symbol);
+}
 
 }  // namespace tilewise::cuda

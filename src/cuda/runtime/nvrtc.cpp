@@ -27,9 +27,9 @@ struct Nvrtc {
 };
 
 Expected<Nvrtc> load() {
-  const auto library = Library::open({environment("TILEWISE_NVRTC"), "libnvrtc.so.13",
-                                      "libnvrtc.so.12", "libnvrtc.so",
-                                      "/usr/local/cuda/lib64/libnvrtc.so"});
+  const auto library =
+      Library::open({environment("TILEWISE_NVRTC"), "libnvrtc.so.13", "libnvrtc.so.12",
+                     "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"});
   if (!library.ok())
     return Status(StatusCode::kUnavailable,
                   fmt::format("NVRTC is not on this machine ({}); install it (PyPI: "

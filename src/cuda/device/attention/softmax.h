@@ -5,6 +5,11 @@
 // part of the row sum; the four parts are added once, at the end. `shift` follows the running
 // maximum lazily: only when that has grown by more than 8 does it move (and O get rescaled), so
 // probabilities reach 2^8 at most, which neither float32 sums nor 16-bit P notice.
+//
+// A score becomes exp2(scale * s - shift) by one FMA, rounded once, so `shift` need not be the
+// exact maximum: any float near it serves, as long as rescaling uses the same float. Its own
+// spacing sets the limit: past |shift| = 2^28 the maximum may lie so far above it that P overflows
+// fp16.
 #pragma once
 
 #include "core/softmax_state.h"
