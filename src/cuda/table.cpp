@@ -69,6 +69,11 @@ std::string why_not_forward(const Problem& p) {
   if (p.head_dim % 8 || p.head_dim_v % 8) return "needs head dims that are multiples of 8";
   if (p.head_dim > 256 || p.head_dim_v > 256) return "needs head dims of at most 256";
   if (std::max(p.seq_q, p.seq_kv) >= 1 << 29) return "takes sequences shorter than 2^29";
+  constexpr double kMostItems = 1 << 30;
+  if (static_cast<double>(p.batch) * static_cast<double>(p.heads_q) *
+          (static_cast<double>(p.seq_q) / 64 + 1) >
+      kMostItems)
+    return "takes at most 2^30 tiles of 64 queries";
   return {};
 }
 
