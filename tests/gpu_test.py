@@ -72,7 +72,15 @@ def attention(q, k, v, tensors, f, dtype):
     return torch.einsum("bhij,bjhd->bihd", p, v), lse
 
 
-def verdict(name, o, lse, ref, low):
+def score_bound(q, k, f):
+    """No score is larger: what float32 rounds a score, and so LSE, relative to."""
+    if q.numel() == 0 or k.numel() == 0:
+        return 0.0
+    scale = abs(f.get("scale", q.shape[-1] ** -0.5))
+    return scale * (q.double().norm(dim=-1).max() * k.double().norm(dim=-1).max()).item()
+
+
+def verdict(name, o, lse, ref, low, bound_of_scores):
     """Holds one result to the rule."""
     (ref_o, ref_lse), low_o = ref, low[0].double()
     problems = []
@@ -89,9 +97,9 @@ def verdict(name, o, lse, ref, low):
         problems.append(f"norm error {norm:.3g} > {NORM[o.dtype]:.3g}")
     finite = torch.isfinite(ref_lse)
     if finite.any():
-        off = ((lse.double() - ref_lse).abs() - 3e-6 * ref_lse.abs())[finite].max().item()
-        if off > 2e-4:
-            problems.append(f"LSE off by {off:.3g}")
+        off = ((lse.double() - ref_lse).abs() - 1e-6 * ref_lse.abs())[finite].max().item()
+        if off > 2e-5 + 1e-6 * bound_of_scores:
+            problems.append(f"LSE off by {off:.3g} beside scores up to {bound_of_scores:.3g}")
     if problems:
         failures.append(f"{name}: {'; '.join(problems)}")
     return norm
@@ -105,8 +113,6 @@ def inputs(kind, shape, dtype):
         x = x[..., :1].expand(shape).contiguous()
     elif kind == "large":
         x *= 30
-    elif kind == "limits":
-        x *= 2000
     return x.to(dtype)
 
 
@@ -121,7 +127,8 @@ def run_case(lib, name, dense, f):
     if not guards_hold(o_buffer) or not guards_hold(lse_buffer):
         failures.append(f"{name}: wrote outside its output")
     ref = attention(q, k, v, dense, f, torch.float64)
-    return verdict(name, o, lse, ref, attention(q, k, v, dense, f, q.dtype))
+    return verdict(name, o, lse, ref, attention(q, k, v, dense, f, q.dtype),
+                   score_bound(q, k, f))
 
 
 def dense_grid(lib):
@@ -134,7 +141,7 @@ def dense_grid(lib):
     for (d, dv), dtype in itertools.product(dims, NORM):
         for shape, f in itertools.product(shapes, masks):
             b, h, hk, sq, sk = shape
-            kind = ("normal", "outliers", "constant", "large", "limits")[n % 5]
+            kind = ("normal", "outliers", "constant", "large")[n % 4]
             case = {"q": inputs(kind, (b, sq, h, d), dtype), "k": inputs(kind, (b, sk, hk, d), dtype),
                     "v": inputs("normal", (b, sk, hk, dv), dtype)}
             run_case(lib, f"{kind} {dtype} d {d},{dv} {shape} {f}", case, f)
@@ -200,7 +207,7 @@ def packed_grid(lib):
             one = [q[None, at:at + a], k[None, kv:kv + used], v[None, kv:kv + used]]
             verdict(f"packed {dtype} d {d} {f} sequence {i}", o[None, at:at + a],
                     lse[None, :, at:at + a], attention(*one, {}, f, torch.float64),
-                    attention(*one, {}, f, dtype))
+                    attention(*one, {}, f, dtype), score_bound(*one[:2], f))
             n += 1
     return n
 

@@ -48,7 +48,7 @@ TW_DEVICE KvTiles tiles_of_rows(const Work& w, int first_row) {
       t.full_begin = (max_of(0, last + warp_uniform(w.lo)) + kN - 1) / kN;
   }
   // Without a full tile both ends meet and every tile counts as partial.
-  t.full_begin = max_of(t.full_begin, t.begin);
+  t.full_begin = C.band == Band::kBoth ? max_of(t.full_begin, t.begin) : t.begin;
   t.full_end = max_of(t.full_begin, t.full_end);
   return t;
 }
