@@ -10,14 +10,15 @@
 
 namespace tilewise::reference {
 
-// What Q, K, V and dO hold. Every number is exact in the problem's dtype.
+// What Q, K and V hold, and dO too unless said otherwise. Every number is exact in the problem's
+// dtype.
 //   kNormal        N(0, 1)
 //   kOutliers      N(0, 1), and one entry in a thousand N(0, 100) on top
-//   kConstantRows  every row of one value. In f32 a multiple of 1/8: sums of products are exact,
-//   and
-//                  logits reach sqrt(D) times 5 or so. In f16 and bf16 N(0, 1), for Q and K divided
-//                  by D^(1/4) so that logits stay N(0, 1): a row whose softmax is all but one-hot
-//                  has gradients below what the rounding of O leaves of them.
+//   kConstantRows  every row of Q, K and V of one value; dO is N(0, 1). In f32 a multiple of 1/8:
+//   sums
+//                  of products are exact, and logits reach sqrt(D) times 5 or so. In f16 and bf16
+//                  N(0, 1), for Q and K divided by D^(1/4) so that logits stay N(0, 1): a row whose
+//                  softmax is all but one-hot has gradients below what the rounding of O leaves.
 //   kHugeLogits    rows of logits around +1e4 or -1e4. Keys of one row of logits are equal, or at
 //                  least 45 apart: which keys win decides the softmax, not the last bit of a logit
 //                  (whose step is 1e-3 in f32). Bias is constant along a row. Not with ALiBi.

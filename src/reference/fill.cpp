@@ -28,8 +28,8 @@ struct Side {
   }
 };
 
-// Which of a logit's two factors a tensor is, which decides what makes logits huge.
-enum class Role { kQuery, kKey, kOther };
+// What a tensor's rows are for, which decides what they hold.
+enum class Role { kQuery, kKey, kValue, kGradient };
 
 class Filler {
  public:
@@ -42,8 +42,8 @@ class Filler {
   void all(Inputs& in, const Gradients& grads) {
     rows(in.q, q_, Role::kQuery);
     rows(in.k, kv_, Role::kKey);
-    rows(in.v, kv_, Role::kOther);
-    rows(grads.d_o, q_, Role::kOther);
+    rows(in.v, kv_, Role::kValue);
+    rows(grads.d_o, q_, Role::kGradient);
     if (grads.d_lse.given()) lse_gradient(grads.d_lse);
     if (in.bias.given()) bias(in.bias);
     if (in.alibi_slopes.given()) slopes(in.alibi_slopes);
@@ -80,7 +80,7 @@ class Filler {
     for (std::int64_t i = 0; i < d; ++i) {
       double x = normal_(random_);
       if (c_.kind == InputKind::kOutliers && random_() % 1000 == 0) x += 10 * normal_(random_);
-      if (c_.kind == InputKind::kConstantRows) x = constant;
+      if (c_.kind == InputKind::kConstantRows && role != Role::kGradient) x = constant;
       store_element(t, base + i, x);
     }
   }
@@ -90,7 +90,7 @@ class Filler {
     if (c_.problem.dtype == DType::kF32)
       return std::max(1.0, std::abs(std::round(8 * x))) / 8 * sign();
     const double d = static_cast<double>(c_.problem.head_dim);
-    return role == Role::kOther ? x : x / std::sqrt(std::sqrt(d));
+    return role == Role::kValue ? x : x / std::sqrt(std::sqrt(d));
   }
 
   // With u = 32, D the head dim and scale 1 / sqrt(D), q . k * scale = +-1e4 + 1024 m y / sqrt(D):
