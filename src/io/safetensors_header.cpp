@@ -130,7 +130,7 @@ class HeaderStream final : public nlohmann::json_sax<json> {
   int seen_metadata_ = 0;
 };
 
-Status bad(std::string what) {
+Status bad(const std::string& what) {
   return {StatusCode::kInvalidArgument, "the safetensors header " + what};
 }
 
