@@ -9,8 +9,16 @@ namespace tilewise::reference {
 namespace {
 
 // Numbers that each tensor should show before its largest error means something, draws at most, and
-// numbers of O beyond which a draw is dear.
+// numbers of a tensor beyond which a draw is dear; then the most that a trial may grow to.
 constexpr std::int64_t kEnough = 4096, kMostDraws = 8, kDear = 32768;
+constexpr std::int64_t kGrownDraws = 64, kGrownNumbers = 1 << 21;
+
+std::int64_t largest_tensor(const Workload& w) {
+  std::int64_t most = 1;
+  for (const Tensor* t : {&w.out.o, &w.grads.dq, &w.grads.dk, &w.grads.dv})
+    most = std::max(most, t->elements());
+  return most;
+}
 
 std::int64_t draws_needed(const Workload& w) {
   std::int64_t least = kEnough, most = 1;
@@ -96,37 +104,66 @@ Trial::Draw::Draw(const Case& c, std::uint64_t seed, const Adjust& adjust) : wor
   oracle = make_oracle(c.problem, work.in, work.grads, Passes::kForwardAndBackward);
 }
 
-Trial::Trial(const Case& given, std::uint64_t seed, const Adjust& adjust) : c(given) {
-  draws.push_back(std::make_unique<Draw>(c, seed, adjust));
-  const std::int64_t n = draws_needed(draws[0]->work);
-  for (std::int64_t i = 1; i < n; ++i)
-    draws.push_back(std::make_unique<Draw>(c, seed + static_cast<std::uint64_t>(i) * 7919, adjust));
+void Trial::draw_up_to(std::int64_t count) {
+  for (std::int64_t i = static_cast<std::int64_t>(draws.size()); i < count; ++i)
+    draws.push_back(
+        std::make_unique<Draw>(c, seed_ + static_cast<std::uint64_t>(i) * 7919, adjust_));
 }
+
+Trial::Trial(const Case& given, std::uint64_t seed, const Adjust& adjust)
+    : c(given), seed_(seed), adjust_(adjust) {
+  draw_up_to(1);
+  draw_up_to(draws_needed(draws[0]->work));
+}
+
+bool Trial::grow() {
+  const std::int64_t count = 2 * static_cast<std::int64_t>(draws.size());
+  if (count > kGrownDraws || count * largest_tensor(draws[0]->work) > kGrownNumbers) return false;
+  draw_up_to(count);
+  return true;
+}
+
+namespace {
+
+// Runs one draw and adds its errors to `all`; what it finds wrong by itself goes to the report.
+void measure(const Plan& plan, Trial::Draw& draw, std::vector<Errors>& all, Report& report) {
+  if (!run(plan, draw.work, report)) return;
+  for (Verdict& v : judge_lse(draw.oracle, draw.work.out)) take(report, std::move(v));
+  std::vector<Errors> errors;
+  if (!plan.backward.kernel.empty())
+    errors = measure_gradients(plan.problem, draw.oracle, draw.work.grads);
+  errors.insert(errors.begin(), measure_output(plan.problem, draw.oracle, draw.work.out));
+  if (all.empty())
+    all = std::move(errors);
+  else
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].merge(errors[i]);
+}
+
+}  // namespace
 
 Report check(Trial& trial, const Options& options) {
   Report report;
-  const Problem& problem = trial.c.problem;
-  const Expected<Plan> plan = make_plan(problem, {}, options);
+  const Expected<Plan> plan = make_plan(trial.c.problem, {}, options);
   if (!plan.ok()) {
     report.unsupported = plan.status().code() == StatusCode::kUnsupported;
     report.failures.push_back("plan: " + plan.status().message());
     return report;
   }
   std::vector<Errors> all;
-  for (auto& draw : trial.draws) {
-    if (!run(*plan, draw->work, report)) return report;
-    for (Verdict& v : judge_lse(draw->oracle, draw->work.out)) take(report, std::move(v));
-    std::vector<Errors> errors;
-    if (!plan->backward.kernel.empty())
-      errors = measure_gradients(problem, draw->oracle, draw->work.grads);
-    errors.insert(errors.begin(), measure_output(problem, draw->oracle, draw->work.out));
-    if (all.empty())
-      all = std::move(errors);
-    else
-      for (std::size_t i = 0; i < all.size(); ++i) all[i].merge(errors[i]);
+  std::size_t measured = 0;
+  while (true) {
+    for (; measured < trial.draws.size(); ++measured) {
+      measure(*plan, *trial.draws[measured], all, report);
+      if (!report.failures.empty()) return report;
+    }
+    std::vector<Verdict> verdicts;
+    for (const Errors& e : all) verdicts.push_back(judge(e));
+    const bool pass =
+        std::all_of(verdicts.begin(), verdicts.end(), [](const Verdict& v) { return v.pass; });
+    if (!pass && trial.grow()) continue;
+    for (Verdict& v : verdicts) take(report, std::move(v));
+    return report;
   }
-  for (const Errors& e : all) take(report, judge(e));
-  return report;
 }
 
 }  // namespace tilewise::reference

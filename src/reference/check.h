@@ -31,7 +31,8 @@ std::vector<Errors> measure_gradients(const Problem& problem, const Oracle& orac
 std::vector<Verdict> judge_lse(const Oracle& oracle, const Outputs& out);
 
 // A case with as many draws of its inputs as the rule needs to be more than luck: until each tensor
-// has shown 4096 numbers, at most 8. `adjust` may change the inputs of every draw by hand.
+// has shown 4096 numbers, at most 8 to begin with. `adjust` may change the inputs of every draw by
+// hand.
 class Trial {
  public:
   using Adjust = std::function<void(Workload&)>;
@@ -42,10 +43,22 @@ class Trial {
     Workload work;
     Oracle oracle;
   };
+  // Doubles the draws; false when there are enough of them. The rule compares two maxima, and where
+  // a few rows make both (outliers, constant rows) their ratio settles only slowly.
+  bool grow();
+
   Case c;
   std::vector<std::unique_ptr<Draw>> draws;
+
+ private:
+  void draw_up_to(std::int64_t count);
+  std::uint64_t seed_;
+  Adjust adjust_;
 };
 
+// Judges all draws together; where that fails, the trial grows and they are judged again, with the
+// same bounds.
+//
 // What a kernel made of a trial. `failures` is empty when all is well; otherwise one line for each
 // thing that is not: a status, a verdict, memory that was touched. `unsupported`: the kernel has no
 // row for this problem.
