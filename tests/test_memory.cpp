@@ -93,7 +93,7 @@ Options tiled(const char* kernel, int threads) {
 // What is said holds for the process: nothing is allocated behind the caller's back.
 TEST(Memory, PeakStaysWithin64MiBAndWithinThePlan) {
   const char* given = std::getenv("TILEWISE_TEST_MEMORY_N");
-  const std::int64_t n = given ? std::strtoll(given, nullptr, 10) : 8192;
+  const std::int64_t n = given ? std::strtoll(given, nullptr, 10) : 65536;
   for (const char* kernel : {"fa2", "fa1"}) {
     const auto plan = make_plan(make_problem(n), {}, tiled(kernel, 1));
     ASSERT_TRUE(plan.ok()) << plan.status().message();

@@ -120,8 +120,17 @@ TEST(Validation, LargestSizesPlanOrRefuse) {
     Options o;
     o.kernel = kernel;
     const Expected<Plan> plan = make_plan(p, {}, o);
-    EXPECT_FALSE((plan.ok() ? plan->describe() : plan.status().message()).empty());
+    ASSERT_FALSE(plan.ok());
+    EXPECT_NE(plan.status().message().find("accepted"), std::string::npos);
   }
+  // Each tensor possible, the score matrix not: 2^62 numbers would wrap around in bytes.
+  p.batch = p.heads_q = p.heads_kv = 1;
+  p.seq_q = p.seq_kv = std::int64_t{1} << 31;
+  p.head_dim = p.head_dim_v = 64;
+  Options standard;
+  standard.kernel = "standard";
+  EXPECT_EQ(make_plan(p, {}, standard).status().code(), StatusCode::kUnsupported);
+  EXPECT_TRUE(make_plan(p).ok());
 }
 
 // ---- tensors ----

@@ -6,6 +6,7 @@
 #include "core/base.h"
 #include "core/environment.h"
 #include "cpu/kernels/table.h"
+#include "cpu/simd/matrix.h"
 #include "hwy/highway.h"
 #include "hwy/targets.h"
 
@@ -24,14 +25,14 @@ using Bytes = std::int64_t (*)(const Problem&, const PassPlan&);
 
 template <Bytes kBytes>
 std::int64_t for_all_threads(const Problem& problem, const PassPlan& pass) {
-  return pass.threads * kBytes(problem, pass);
+  return saturated_product(pass.threads, kBytes(problem, pass));
 }
 
 // For kernels whose items are whole heads: no more threads than those find work.
 template <Bytes kBytes>
 std::int64_t for_busy_threads(const Problem& problem, const PassPlan& pass) {
-  return min_of<std::int64_t>(pass.threads, problem.batch * problem.heads_q) *
-         kBytes(problem, pass);
+  return saturated_product(min_of<std::int64_t>(pass.threads, problem.batch * problem.heads_q),
+                           kBytes(problem, pass));
 }
 
 constexpr const char* kTiledBackward =
@@ -52,6 +53,14 @@ const std::vector<Tier>& all_tiers() {
     make_tier<HWY_BASELINE_SCALAR>("scalar"),
   };
   return tiers;
+}
+
+std::string unknown_isa_cap() {
+  const char* cap = environment("TILEWISE_CPU_ISA");
+  if (!cap) return "";
+  for (const Tier& t : all_tiers())
+    if (std::strcmp(cap, t.name) == 0) return "";
+  return cap;
 }
 
 const std::vector<Tier>& usable_tiers() {

@@ -27,6 +27,9 @@ struct Tier {
 // best first, never empty.
 const std::vector<Tier>& usable_tiers();
 
+// What TILEWISE_CPU_ISA holds where that names no tier; it caps nothing then.
+std::string unknown_isa_cap();
+
 // Every tier compiled in, best first.
 const std::vector<Tier>& all_tiers();
 

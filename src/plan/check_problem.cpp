@@ -3,16 +3,18 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "core/mask.h"
 
 namespace tilewise {
 namespace {
 
-// Sequences up to 2^40, heads and batches up to 2^31: every index product stays far from overflow
-// where tensors of that size could exist at all.
-constexpr std::int64_t kMaxLength = std::int64_t{1} << 40;
+// Beyond these nothing could be computed in a lifetime, and below them no product of sizes that the
+// library forms overflows 64 bits.
+constexpr std::int64_t kMaxLength = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 31;
+constexpr double kMaxRows = 0x1p40;  // batch * heads * length of one tensor
 constexpr std::int64_t kMaxHeadDim = 512;
 
 Status invalid(std::string message) {
@@ -44,6 +46,13 @@ Status check_sizes(const Problem& p) {
   if (p.heads_q > 0 && (p.heads_kv == 0 || p.heads_q % p.heads_kv != 0))
     return invalid(fmt::format("heads_kv is {}; accepted: a divisor of heads_q, which is {}",
                                p.heads_kv, p.heads_q));
+  const double batch = static_cast<double>(p.batch);
+  const double q_rows = batch * static_cast<double>(p.heads_q) * static_cast<double>(p.seq_q);
+  const double kv_rows = batch * static_cast<double>(p.heads_kv) * static_cast<double>(p.seq_kv);
+  for (const auto& [name, rows] : {std::pair{"q", q_rows}, std::pair{"kv", kv_rows}})
+    if (rows > kMaxRows)
+      return invalid(fmt::format("batch * heads_{0} * seq_{0} is {1:.3g}; accepted: up to {2:.3g}",
+                                 name, rows, kMaxRows));
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include "cpu/machine.h"
 #include "cpu/parallel.h"
 #include "cpu/registry.h"
+#include "cpu/simd/matrix.h"
 #include "cpu/tiles.h"
 #include "cuda/table.h"
 #include "plan/check_problem.h"
@@ -22,6 +23,9 @@ std::string listed(const std::vector<std::string>& names) {
 }
 
 Expected<const cpu::Tier*> find_tier(const Options& options) {
+  if (const std::string cap = cpu::unknown_isa_cap(); !cap.empty())
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("TILEWISE_CPU_ISA is \"{}\"; accepted: avx512, avx2, scalar", cap));
   for (const cpu::Tier& tier : cpu::usable_tiers())
     if (options.isa == "auto" || options.isa == tier.name) return &tier;
   for (const cpu::Tier& tier : cpu::all_tiers())
@@ -103,6 +107,12 @@ Expected<Plan> cpu_plan(Plan plan) {
   if (!s.ok()) return s;
   plan.forward = cpu_pass(plan, Pass::kForward, **row, **tier);
   plan.backward = cpu_pass(plan, Pass::kBackward, **row, **tier);
+  if (plan.forward.workspace_bytes >= cpu::kTooManyBytes ||
+      plan.backward.workspace_bytes >= cpu::kTooManyBytes)
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("kernel {} would need a workspace of 2^60 bytes or more for this "
+                              "problem; accepted: a smaller problem, or a kernel of: {}",
+                              (*row)->name, listed(kernel_names())));
   return plan;
 }
 

@@ -63,18 +63,38 @@ HWY_INLINE void begin_queries(const Head& head, Span q, const QueryTile& tile) {
   begin_running(head, q.size(), tile);
 }
 
+// Does a tile hold keys that some of its rows don't see? A bias of -inf hides like the mask.
+HWY_INLINE bool may_hide(const Score& score, TileClass tile) {
+  return tile == TileClass::kPartial || score.bias.base;
+}
+
+// Calls visit(run) for each run of keys of `k` that query q sees.
+template <class Visit>
+HWY_INLINE void for_seen_runs(const Score& score, int64_t q, Span k, Visit&& visit) {
+  const Span row = score.mask.row(q);
+  const Span seen = {max_of(row.begin, k.begin), min_of(row.end, k.end)};
+  if (!score.bias.base) {
+    if (!seen.empty()) visit(seen);
+    return;
+  }
+  int64_t begin = seen.begin;
+  for (int64_t j = seen.begin; j <= seen.end; ++j) {
+    if (j < seen.end && bias_at(score.bias, q, j) != kMinusInf) continue;
+    if (begin < j) visit(Span{begin, j});
+    begin = j + 1;
+  }
+}
+
 // A weight of 0 times inf or NaN is NaN, which would leak a value into rows that don't see it. So
-// where V holds such numbers, a partial tile's rows run one by one over just the keys they see.
+// where V holds such numbers, the rows of a tile that hides keys run one by one over what they see.
 HWY_INLINE void gather_values(const Score& score, const Panel& at, Matrix p, Matrix v, Matrix o,
                               int64_t dv) {
-  for (int64_t r = 0; r < at.q.size(); ++r) {
-    const Span row = score.mask.row(at.q.begin + r);
-    const int64_t begin = max_of(row.begin, at.k.begin), end = min_of(row.end, at.k.end);
-    if (begin >= end) continue;
-    const Left weights = {p.row(r) + (begin - at.k.begin), p.stride, 1};
-    gemm(weights, right(v.from_row(begin - at.k.begin)), o.from_row(r),
-         {1, padded(dv), end - begin}, Store::kAdd);
-  }
+  for (int64_t r = 0; r < at.q.size(); ++r)
+    for_seen_runs(score, at.q.begin + r, at.k, [&](Span seen) {
+      const int64_t first = seen.begin - at.k.begin;
+      gemm({p.row(r) + first, p.stride, 1}, right(v.from_row(first)), o.from_row(r),
+           {1, padded(dv), seen.size()}, Store::kAdd);
+    });
 }
 
 // The columns of key tile `k` that a query of `q` sees, from a multiple of kPad.
@@ -104,7 +124,7 @@ HWY_INLINE void attend_panel(const Head& head, Panel at, const QueryTile& query,
     dropout_tile(head.score, at.q, at.k, scratch.z);
     for (int64_t r = 0; r < rows; ++r) multiply_row(scratch.z.row(r), cols, scratch.s.row(r));
   }
-  if (at.tile == TileClass::kPartial && !key.v_finite)
+  if (may_hide(head.score, at.tile) && !key.v_finite)
     gather_values(head.score, at, scratch.s, key.v, query.o, dv);
   else
     gemm(left(scratch.s), right(key.v), query.o, {rows, padded(dv), cols}, Store::kAdd);

@@ -97,8 +97,8 @@ inline float longest_key(const BackwardJob& job, const BackwardWork& work,
                          const BackwardMemory& memory, const WorkItem& item, Span keys) {
   const int64_t kv_head = item.head / (job.problem.heads_q / job.problem.heads_kv);
   float most = 0;
-  for (int64_t k0 = keys.begin; k0 < keys.end; k0 += job.pass.tile_kv) {
-    const WorkItem tile = {item.sequence, k0 / job.pass.tile_kv, kv_head};
+  for (int64_t j = keys.begin / job.pass.tile_kv; j * job.pass.tile_kv < keys.end; ++j) {
+    const WorkItem tile = {item.sequence, j, kv_head};
     most = max_of(most, memory.shared.k_norm[work.keys.place(tile)]);
   }
   return most;
@@ -165,23 +165,20 @@ inline void backward_without_queries(const BackwardJob& job) {
   if (job.grads.dbias.given()) zero_tensor(job.grads.dbias);
 }
 
-// Calls add(r, keys) for each row of a partial tile with the keys it sees, counted from at.k.begin.
+// Calls add(r, keys) for each row with each run of keys it sees, counted from at.k.begin.
 template <class Add>
 HWY_INLINE void for_rows_seen(const Score& score, const Panel& at, Add&& add) {
-  for (int64_t r = 0; r < at.q.size(); ++r) {
-    const Span row = score.mask.row(at.q.begin + r);
-    const Span seen = {max_of(row.begin, at.k.begin) - at.k.begin,
-                       min_of(row.end, at.k.end) - at.k.begin};
-    if (!seen.empty()) add(r, seen);
-  }
+  for (int64_t r = 0; r < at.q.size(); ++r)
+    for_seen_runs(score, at.q.begin + r, at.k, [&](Span seen) {
+      add(r, Span{seen.begin - at.k.begin, seen.end - at.k.begin});
+    });
 }
 
 // dV += drop(P)^T dO and dK += dS^T Q. Rows whose dO or Q is not finite go alone, over just the
 // keys they see: 0 * NaN would reach the others.
 HWY_INLINE void add_kv_grads(const Head& head, const Panel& at, const BackwardTiles& t) {
   const int64_t rows = at.q.size(), cols = at.k.size(), d = head.q.cols, dv = head.v.cols;
-  if (at.tile == TileClass::kPartial &&
-      !(all_finite(t.q, rows, d) && all_finite(t.d_o, rows, dv))) {
+  if (may_hide(head.score, at.tile) && !(all_finite(t.q, rows, d) && all_finite(t.d_o, rows, dv))) {
     for_rows_seen(head.score, at, [&](int64_t r, Span seen) {
       const Left p = {t.p.row(r) + seen.begin, 1, 0}, ds = {t.ds.row(r) + seen.begin, 1, 0};
       gemm(p, right(t.d_o.from_row(r)), t.dv.from_row(seen.begin), {seen.size(), padded(dv), 1},
@@ -199,7 +196,7 @@ HWY_INLINE void add_kv_grads(const Head& head, const Panel& at, const BackwardTi
 HWY_INLINE void add_dq(const Head& head, const Panel& at, const BackwardTiles& t, bool k_finite,
                        Matrix dq) {
   const int64_t d = head.q.cols;
-  if (at.tile == TileClass::kPartial && !k_finite) {
+  if (may_hide(head.score, at.tile) && !k_finite) {
     for_rows_seen(head.score, at, [&](int64_t r, Span seen) {
       gemm({t.ds.row(r) + seen.begin, 0, 1}, right(t.k.from_row(seen.begin)), dq.from_row(r),
            {1, padded(d), seen.size()}, Store::kAdd);

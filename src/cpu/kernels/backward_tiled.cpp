@@ -25,7 +25,8 @@ namespace HWY_NAMESPACE {
 
 struct BackwardVisitor {
   const BackwardJob& job;
-  const std::vector<Head>& group;  // the query heads of this kv head
+  const Sequence& seq;
+  int64_t kv_head;
   const SharedBackward& shared;
   const WorkList& queries;
   int64_t sequence;
@@ -33,14 +34,15 @@ struct BackwardVisitor {
   bool k_finite = true;
 
   void load_kv(Span k) {
-    load_keys_for_grad(group[0], k, t);
-    k_finite = all_finite(t.k, k.size(), group[0].k.cols);
+    load_keys_for_grad(query_head(0), k, t);
+    k_finite = all_finite(t.k, k.size(), job.problem.head_dim);
     zero_rows(t.dk, job.pass.tile_kv, job.problem.head_dim);
     zero_rows(t.dv, job.pass.tile_kv, job.problem.head_dim_v);
   }
 
   void step(Span q, Span k, TileClass c) {
-    for (const Head& head : group) {
+    for (int64_t g = 0; g < group(); ++g) {
+      const Head head = query_head(g);
       const Rows d_o = head_rows(job.problem, job.grads.d_o, head.seq, Side::kQuery, head.head);
       load_queries_for_grad(head, d_o, q, t);
       Panel at = {q, k, c};
@@ -66,6 +68,13 @@ struct BackwardVisitor {
 
   void store_kv(Span) {}
 
+  // The query heads that read this kv head. They are made where they are used: a list would have to
+  // be allocated, and a thread of a parallel region has nowhere to report that it could not.
+  int64_t group() const { return job.problem.heads_q / job.problem.heads_kv; }
+  Head query_head(int64_t g) const {
+    return make_head(job.problem, job.in, seq, kv_head * group() + g);
+  }
+
  private:
   void store_dq(const Head& head, Span q, int64_t row) {
     const Rows dq = head_rows(job.problem, job.grads.dq, head.seq, Side::kQuery, head.head);
@@ -84,20 +93,17 @@ void backward_tiled<HWY_TARGET>(const BackwardJob& job) {
   const HWY_NAMESPACE::BackwardWork work(job);
   HWY_NAMESPACE::prepare(job, work, memory);
 
-  const int64_t group = problem.heads_q / problem.heads_kv;
   parallel_for(work.keys.size(), job.pass.threads, [&](int64_t i, int thread) {
     const WorkItem item = work.keys[i];
     const Sequence& seq = work.seqs[item.sequence];
-    std::vector<Head> heads;
-    for (int64_t g = 0; g < group; ++g)
-      heads.push_back(make_head(problem, job.in, seq, item.head * group + g));
     BackwardTiles tiles = memory.tiles(thread);
-    HWY_NAMESPACE::BackwardVisitor visitor{job,          heads,         memory.shared,
+    HWY_NAMESPACE::BackwardVisitor visitor{job,          seq,           item.head, memory.shared,
                                            work.queries, item.sequence, tiles};
-    const TileGrid grid = {heads[0].score.mask, job.pass.tile_q, job.pass.tile_kv};
+    const Head first = visitor.query_head(0);
+    const TileGrid grid = {first.score.mask, job.pass.tile_q, job.pass.tile_kv};
     const int64_t k0 = item.tile * job.pass.tile_kv, k1 = k0 + job.pass.tile_kv;
     walk_fa1(grid, {k0, max_of(k0, min_of(k1, seq.kv_used))}, visitor);
-    HWY_NAMESPACE::store_dkv(job, heads[0], {k0, min_of(k1, seq.kv_slot)}, tiles.dk, tiles.dv);
+    HWY_NAMESPACE::store_dkv(job, first, {k0, min_of(k1, seq.kv_slot)}, tiles.dk, tiles.dv);
   });
   if (job.grads.dbias.given()) backward_bias<HWY_TARGET>(job);
 }

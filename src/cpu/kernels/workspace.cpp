@@ -25,13 +25,16 @@ std::int64_t forward_standard_bytes(const Problem& problem, const PassPlan& pass
 }
 
 std::int64_t backward_tiled_bytes(const Problem& problem, const PassPlan& pass) {
-  return backward_shared_bytes(problem, pass) + pass.threads * backward_thread_bytes(problem, pass);
+  return min_of(backward_shared_bytes(problem, pass) +
+                    saturated_product(pass.threads, backward_thread_bytes(problem, pass)),
+                kTooManyBytes);
 }
 
 std::int64_t backward_standard_bytes(const Problem& problem, const PassPlan& pass) {
-  return backward_tiled_bytes(problem, pass) +
-         min_of<std::int64_t>(pass.threads, problem.batch * problem.heads_kv) *
-             standard_matrix_bytes(problem);
+  const std::int64_t heads = min_of<std::int64_t>(pass.threads, problem.batch * problem.heads_kv);
+  return min_of(backward_tiled_bytes(problem, pass) +
+                    saturated_product(heads, standard_matrix_bytes(problem)),
+                kTooManyBytes);
 }
 
 }  // namespace tilewise::cpu

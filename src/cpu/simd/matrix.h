@@ -57,6 +57,14 @@ struct Extent {
 
 enum class Store { kSet, kAdd };
 
+// A size beyond every machine, where sums and products of sizes stop.
+inline constexpr int64_t kTooManyBytes = int64_t{1} << 60;
+
+constexpr int64_t saturated_product(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? kTooManyBytes : min_of(product, kTooManyBytes);
+}
+
 // Hands out 64-byte aligned pieces of a workspace. Over a null base it only counts, so that a
 // workspace's size and its layout are one piece of code.
 class Arena {
@@ -66,11 +74,12 @@ class Arena {
   template <class T>
   T* take(int64_t count) {
     T* p = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
-    used_ += round_up(count * static_cast<int64_t>(sizeof(T)), int64_t{64});
+    const int64_t bytes = saturated_product(count, static_cast<int64_t>(sizeof(T)));
+    used_ = min_of(used_ + round_up(bytes, int64_t{64}), kTooManyBytes);
     return p;
   }
   Matrix matrix(int64_t rows, int64_t cols) {
-    return {take<float>(rows * padded(cols)), padded(cols)};
+    return {take<float>(saturated_product(rows, padded(cols))), padded(cols)};
   }
   int64_t bytes() const { return used_; }
 

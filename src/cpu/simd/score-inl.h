@@ -59,6 +59,15 @@ HWY_INLINE void bias_row(const void* bias, int64_t kv_stride, int64_t cols, floa
   for (; j < cols; ++j) s[j] += load_f32_scalar<kType>(bias, j);
 }
 
+// One number of the bias.
+inline float bias_at(const BiasRows& bias, int64_t q, int64_t k) {
+  float value = 0;
+  with_dtype(bias.dtype, [&](auto type) {
+    value = load_f32_scalar<decltype(type)::value>(bias.row(q), k * bias.kv_stride);
+  });
+  return value;
+}
+
 HWY_INLINE void scale_row(float factor, int64_t cols, float* s) {
   const F32Tag d;
   const F32Vec f = hn::Set(d, factor);
