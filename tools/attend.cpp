@@ -22,6 +22,7 @@ Status attend(const Flags& f) {
   std::vector<std::string> paths = {f.out};
   if (!f.lse.empty()) paths.push_back(f.lse);
   if (Status s = io::check_outputs(paths); !s.ok()) return s;
+  if (Status s = io::check_keeps_inputs(paths, f.problem.tensors.paths()); !s.ok()) return s;
   const Expected<Loaded> loaded = load_problem(f.problem);
   if (!loaded.ok()) return loaded.status();
   const Expected<Plan> plan = make_plan(loaded->problem, f.run.device, f.run.options);

@@ -20,6 +20,9 @@ struct TensorFlags {
   std::string q, k, v;
   std::string alibi, bias, sink;
   std::string cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k;
+  std::vector<std::string> paths() const {
+    return {q, k, v, alibi, bias, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k};
+  }
 };
 inline constexpr const char* kSwitchedOn = "on";
 

@@ -39,6 +39,9 @@ Status grad(const Flags& f) {
   std::vector<std::string> paths;
   for (const io::Output& o : outputs_of(f, {})) paths.push_back(o.path);
   if (Status s = io::check_outputs(paths); !s.ok()) return s;
+  std::vector<std::string> inputs = f.problem.tensors.paths();
+  inputs.insert(inputs.end(), {f.dout, f.dlse});
+  if (Status s = io::check_keeps_inputs(paths, inputs); !s.ok()) return s;
 
   const Expected<Loaded> loaded = load_problem(f.problem);
   if (!loaded.ok()) return loaded.status();

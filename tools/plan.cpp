@@ -17,7 +17,7 @@ struct Flags {
   ProblemFlags problem;
   RunFlags run;
   std::int64_t sweep = 0;
-  std::string chart;
+  std::string chart = "traffic.svg";
 };
 
 Status plan(const Flags& f) {
@@ -51,8 +51,8 @@ void add_plan(CLI::App& app, Run& run) {
           ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 30).description(""))
           ->type_name("N");
   CLI::Option* chart =
-      sub->add_option("-o,--chart", f->chart, "where the SVG chart goes")->type_name("FILE");
-  sweep->needs(chart);
+      sub->add_option("-o,--chart", f->chart, "where the SVG chart goes; default traffic.svg")
+          ->type_name("FILE");
   chart->needs(sweep);
   sub->footer(
       "Example:\n"

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <map>
 #include <vector>
 
@@ -64,6 +65,23 @@ Status check_outputs(std::span<const std::string> paths) {
   if (!files.ok()) return files.status();
   for (const auto& [path, tensors] : *files)
     if (Expected<AtomicFile> trial = AtomicFile::create(path); !trial.ok()) return trial.status();
+  return {};
+}
+
+Status check_keeps_inputs(std::span<const std::string> outputs,
+                          std::span<const std::string> inputs) {
+  for (const std::string& out : outputs)
+    for (const std::string& in : inputs) {
+      if (in.empty()) continue;
+      const Expected<TensorPath> to = parse_tensor_path(out), from = parse_tensor_path(in);
+      if (!to.ok() || !from.ok()) continue;  // said elsewhere, in words of their own
+      std::error_code none;
+      if (std::filesystem::equivalent(to->file, from->file, none))
+        return {
+            StatusCode::kInvalidArgument,
+            fmt::format("{} would replace the file that {} is read from; accepted is another file",
+                        out, in)};
+    }
   return {};
 }
 

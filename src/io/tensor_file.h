@@ -27,6 +27,11 @@ struct Output {
 // neither format, two outputs at one place, a folder that can't be written.
 Status check_outputs(std::span<const std::string> paths);
 
+// Refuses an output that would replace a file from which an input is read: a .safetensors file is
+// written whole, so its other tensors would be gone. Empty inputs are skipped.
+Status check_keeps_inputs(std::span<const std::string> outputs,
+                          std::span<const std::string> inputs);
+
 // Writes all or, on an error, none: each file under a temporary name first, then every rename.
 // Outputs that name one .safetensors file become that one file; an old file is replaced.
 Status write_tensors(std::span<const Output> outputs);

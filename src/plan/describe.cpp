@@ -52,7 +52,7 @@ std::string modifier_words(const Problem& p) {
 }
 
 void append_traffic(std::string& out, const char* order, double n, double least) {
-  out += fmt::format("      {:<9} {:>10}  {:6.1f} x the least\n", order, bytes(n),
+  out += fmt::format("      {:<20} {:>10}  {:6.1f} x the least\n", order, bytes(n),
                      least > 0 ? n / least : 0.0);
 }
 
@@ -74,9 +74,9 @@ void append_pass(std::string& out, Pass which, const PassPlan& pass) {
                        flops(pass.flops));
     out += fmt::format("    slow-memory traffic with {} of fast memory (least possible {}):\n",
                        bytes(pass.io.fast_memory_bytes), bytes(pass.io.least_bytes));
-    append_traffic(out, "standard", pass.io.standard_bytes, pass.io.least_bytes);
-    append_traffic(out, "fa1", pass.io.fa1_bytes, pass.io.least_bytes);
-    append_traffic(out, "fa2", pass.io.fa2_bytes, pass.io.least_bytes);
+    append_traffic(out, "standard: all scores", pass.io.standard_bytes, pass.io.least_bytes);
+    append_traffic(out, "fa1: keys outside", pass.io.fa1_bytes, pass.io.least_bytes);
+    append_traffic(out, "fa2: queries outside", pass.io.fa2_bytes, pass.io.least_bytes);
   }
   for (const Refusal& r : pass.passed_over)
     out += fmt::format("    passed over {}: {}\n", r.kernel, r.reason);
