@@ -157,6 +157,7 @@ Report check(Trial& trial, const Options& options) {
       if (!report.failures.empty()) return report;
     }
     std::vector<Verdict> verdicts;
+    verdicts.reserve(all.size());
     for (const Errors& e : all) verdicts.push_back(judge(e));
     const bool pass =
         std::all_of(verdicts.begin(), verdicts.end(), [](const Verdict& v) { return v.pass; });
