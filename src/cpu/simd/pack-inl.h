@@ -33,16 +33,19 @@ HWY_INLINE F32Vec load_f32(const void* data, int64_t index) {
   if constexpr (kType == DType::kF32) {
     return hn::LoadU(d, static_cast<const float*>(data) + index);
   } else {
+    const auto* const in = static_cast<const uint16_t*>(data) + index;
     const hn::Rebind<uint16_t, F32Tag> du16;
-    const auto bits = hn::LoadU(du16, static_cast<const uint16_t*>(data) + index);
     if constexpr (kType == DType::kBF16) {
       const hn::RebindToUnsigned<F32Tag> du32;
-      return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, bits)));
+      return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, hn::LoadU(du16, in))));
     } else {
-#if HWY_TARGET == HWY_SCALAR  // Highway's own knows no inf and no NaN
-      return hn::Set(d, f16_to_f32(hn::GetLane(bits)));
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128  // Highway's own knows no inf and no NaN
+      HWY_ALIGN float lanes[HWY_MAX_LANES_D(F32Tag)];
+      for (std::size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = f16_to_f32(in[i]);
+      return hn::Load(d, lanes);
 #else
-      return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, F32Tag>(), bits));
+      return hn::PromoteTo(d,
+                           hn::BitCast(hn::Rebind<hwy::float16_t, F32Tag>(), hn::LoadU(du16, in)));
 #endif
     }
   }
