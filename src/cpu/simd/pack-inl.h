@@ -40,7 +40,7 @@ HWY_INLINE F32Vec load_f32(const void* data, int64_t index) {
       return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, hn::LoadU(du16, in))));
     } else {
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128  // Highway's own knows no inf and no NaN
-      HWY_ALIGN float lanes[HWY_MAX_LANES_D(F32Tag)];
+      HWY_ALIGN float lanes[hn::MaxLanes(F32Tag())];
       for (std::size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = f16_to_f32(in[i]);
       return hn::Load(d, lanes);
 #else
