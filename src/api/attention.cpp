@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <new>
+#include <optional>
 
 #include "api/check_tensors.h"
 #include "cpu/registry.h"
 #include "cuda/forward.h"
+#include "plan/problem_words.h"
 
 namespace tilewise {
 namespace {
@@ -41,11 +43,24 @@ Status guarded(Run&& run) {
   }
 }
 
+// A kernel runs after its call has returned, so what it did wrong shows in a later one: the message
+// names this call's problem and the one that this thread launched before.
+Status with_problem(const Status& s, const Plan& plan) {
+  thread_local std::optional<Problem> launched;
+  if (s.ok()) launched = plan.problem;
+  if (s.code() != StatusCode::kInternal) return s;
+  std::string message = fmt::format("{}; in {}", s.message(), problem_words(plan.problem));
+  if (launched) message += "; launched before: " + problem_words(*launched);
+  return {s.code(), std::move(message)};
+}
+
 Status cuda_forward(const Plan& plan, const Inputs& in, const Outputs& out, const Launch& launch) {
+  if (const auto again = cuda::forward_again(plan, in, out, launch))
+    return with_problem(*again, plan);
   Status s = check_inputs(plan, in);
   if (s.ok()) s = check_outputs(plan, out);
   if (!s.ok()) return s;
-  return cuda::forward(plan, in, out, launch);
+  return with_problem(cuda::forward(plan, in, out, launch), plan);
 }
 
 }  // namespace

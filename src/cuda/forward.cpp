@@ -8,7 +8,9 @@
 #include <tuple>
 
 #include "cuda/device/sm90/forward_params.h"
+#include "cuda/runtime/call_key.h"
 #include "cuda/runtime/launch.h"
+#include "cuda/runtime/memory_check.h"
 #include "cuda/runtime/tensor_map.h"
 #include "cuda/schedule.h"
 #include "cuda/table.h"
@@ -19,51 +21,23 @@ namespace {
 using sm90::ForwardConfig;
 using sm90::ForwardParams;
 
-Status bad(std::string message) {
-  return {StatusCode::kInvalidArgument, std::move(message)};
-}
-
-struct Named {
-  const char* name;
-  const Tensor& tensor;
-};
-
-Status check_memory(const Driver& d, const DeviceContext& device, Named n) {
-  if (!n.tensor.given() || n.tensor.elements() == 0) return {};
-  const auto address = reinterpret_cast<std::uint64_t>(n.tensor.data);
-  unsigned type = 0;
-  int ordinal = -1;
-  if (d.pointer_attribute(&type, kMemoryType, address) != 0 || type != kDeviceMemory)
-    return bad(
-        fmt::format("{} points to host memory; accepted: memory of cuda:{}", n.name, device.index));
-  if (d.pointer_attribute(&ordinal, kDeviceOrdinal, address) == 0 && ordinal != device.index)
-    return bad(fmt::format("{} points to memory of cuda:{}; accepted: memory of cuda:{}", n.name,
-                           ordinal, device.index));
-  return {};
-}
-
+// O leaves in 16-byte stores, under the rules of TMA.
 Status check_tensors(const Driver& d, const DeviceContext& device, const Inputs& in,
                      const Outputs& out) {
-  const Named all[] = {{"q", in.q},
-                       {"k", in.k},
-                       {"v", in.v},
-                       {"o", out.o},
-                       {"lse", out.lse},
-                       {"alibi_slopes", in.alibi_slopes},
-                       {"bias", in.bias},
-                       {"sink", in.sink},
-                       {"cu_seqlens_q", in.cu_seqlens_q},
-                       {"cu_seqlens_kv", in.cu_seqlens_kv},
-                       {"seqused_q", in.seqused_q},
-                       {"seqused_kv", in.seqused_kv}};
-  for (const Named& n : all)
-    if (const Status s = check_memory(d, device, n); !s.ok()) return s;
-  for (int i = 0; i < 4; ++i)  // O leaves in 16-byte stores, under the rules of TMA
-    if (const char* rule = why_not_tma(all[i].tensor); rule && all[i].tensor.elements())
-      return {
-          StatusCode::kUnsupported,
-          fmt::format("{} can't be addressed by the GPU kernel; accepted: {}", all[i].name, rule)};
-  return {};
+  const NamedTensor all[] = {{"q", in.q},
+                             {"k", in.k},
+                             {"v", in.v},
+                             {"o", out.o},
+                             {"lse", out.lse},
+                             {"alibi_slopes", in.alibi_slopes},
+                             {"bias", in.bias},
+                             {"sink", in.sink},
+                             {"cu_seqlens_q", in.cu_seqlens_q},
+                             {"cu_seqlens_kv", in.cu_seqlens_kv},
+                             {"seqused_q", in.seqused_q},
+                             {"seqused_kv", in.seqused_kv}};
+  const Status s = check_memory(d, device, all);
+  return s.ok() ? check_addressable(std::span(all).first(4)) : s;
 }
 
 // Strides of (B, S, H) of a tensor that may be packed (total, H, D).
@@ -110,7 +84,6 @@ void fill_scores(ForwardParams& p, const Problem& problem, const Inputs& in) {
     p.sink = static_cast<const float*>(in.sink.data);
     p.sink_stride = in.sink.strides[0];
   }
-  p.dropout_key = dropout_key(in.dropout_seed, in.dropout_offset);
   p.dropout_threshold = dropout_threshold(problem.dropout_p);
   p.dropout_scale = dropout_scale(problem.dropout_p);
 }
@@ -173,37 +146,82 @@ Status fill_maps(ForwardParams& p, const Driver& d, const ForwardConfig& config,
   return {};
 }
 
-}  // namespace
+// Everything that a launch needs but the dropout's key.
+struct Prepared {
+  ForwardParams params;
+  Kernel kernel;
+  Grid grid;
+};
 
-Status forward(const Plan& plan, const Inputs& in, const Outputs& out, const Launch& launch_at) {
-  const auto d = driver();
-  if (!d.ok()) return d.status();
-  const auto device = device_context(plan.device.index);
-  if (!device.ok()) return device.status();
-  if ((*device)->compute_capability != 90)
-    return {StatusCode::kUnavailable,
-            fmt::format("cuda:{} is {} (compute capability {}); accepted: 9.0 (Hopper)",
-                        plan.device.index, (*device)->name, (*device)->compute_capability / 10.0)};
-  const ContextScope scope(**d, (*device)->context);
-  Status s = check_tensors(**d, **device, in, out);
-  if (!s.ok()) return s;
+Memo<Prepared>& memo() {
+  thread_local Memo<Prepared> of_this_thread;
+  return of_this_thread;
+}
+
+CallKey key_of(const Plan& plan, const Inputs& in, const Outputs& out, const ContextScope& scope) {
+  CallKey key;
+  key.add(scope.id());
+  key.add_plan(plan, plan.forward);
+  key.add_inputs(in);
+  key.add_tensor(out.o);
+  key.add_tensor(out.lse);
+  return key;
+}
+
+Status launch_prepared(const DeviceContext& device, const Prepared& prepared, const Inputs& in,
+                       void* stream) {
+  ForwardParams p = prepared.params;
+  p.dropout_key = dropout_key(in.dropout_seed, in.dropout_offset);
+  return launch(device, prepared.kernel, prepared.grid, stream, &p);
+}
+
+Status prepare(const Plan& plan, const Inputs& in, const Outputs& out, const DeviceContext& device,
+               Prepared& prepared) {
   const ForwardConfig config = forward_config(plan.problem, plan.options);
-  ForwardParams p{};
-  fill_work(p, plan.problem, config, (*device)->multiprocessors);
+  ForwardParams& p = prepared.params;
+  fill_work(p, plan.problem, config, device.multiprocessors);
   if (p.work_items == 0 || out.o.elements() == 0) return {};
   fill_outputs(p, out);
   fill_scores(p, plan.problem, in);
   fill_lengths(p, in);
-  s = fill_maps(p, **d, config, in);
-  if (!s.ok()) return s;
-  const auto kernel = find_kernel(**device, config_text(config), config.smem_bytes(),
+  if (const Status s = fill_maps(p, **driver(), config, in); !s.ok()) return s;
+  const auto kernel = find_kernel(device, config_text(config), config.smem_bytes(),
                                   [&] { return kernel_source(config); });
   if (!kernel.ok()) return kernel.status();
-  const auto ctas = static_cast<unsigned>(std::min(p.work_items, (*device)->multiprocessors));
-  return launch(
-      **device, *kernel,
-      {ctas, static_cast<unsigned>(config.threads()), static_cast<unsigned>(config.smem_bytes())},
-      launch_at.stream, &p);
+  prepared.kernel = *kernel;
+  prepared.grid = {static_cast<unsigned>(std::min(p.work_items, device.multiprocessors)),
+                   static_cast<unsigned>(config.threads()),
+                   static_cast<unsigned>(config.smem_bytes())};
+  return {};
+}
+
+}  // namespace
+
+std::optional<Status> forward_again(const Plan& plan, const Inputs& in, const Outputs& out,
+                                    const Launch& launch_at) {
+  const auto d = driver();
+  if (!d.ok()) return {};
+  const auto device = device_context(plan.device.index);
+  if (!device.ok()) return {};
+  const ContextScope scope(**d, **device);
+  const Prepared* const prepared = memo().find(key_of(plan, in, out, scope));
+  if (!prepared) return {};
+  return launch_prepared(**device, *prepared, in, launch_at.stream);
+}
+
+Status forward(const Plan& plan, const Inputs& in, const Outputs& out, const Launch& launch_at) {
+  const auto d = driver();
+  if (!d.ok()) return d.status();
+  const auto device = hopper_device(plan.device.index);
+  if (!device.ok()) return device.status();
+  const ContextScope scope(**d, **device);
+  Status s = check_tensors(**d, **device, in, out);
+  if (!s.ok()) return s;
+  Prepared prepared{};
+  s = prepare(plan, in, out, **device, prepared);
+  if (!s.ok() || prepared.grid.ctas == 0) return s;
+  memo().keep(key_of(plan, in, out, scope), prepared);
+  return launch_prepared(**device, prepared, in, launch_at.stream);
 }
 
 }  // namespace tilewise::cuda

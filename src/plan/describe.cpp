@@ -6,6 +6,7 @@
 #include "cpu/registry.h"
 #include "cuda/table.h"
 #include "plan/io_model.h"
+#include "plan/problem_words.h"
 
 namespace tilewise {
 namespace {
@@ -82,16 +83,24 @@ void append_pass(std::string& out, Pass which, const PassPlan& pass) {
     out += fmt::format("    passed over {}: {}\n", r.kernel, r.reason);
 }
 
-}  // namespace
-
-std::string Plan::describe() const {
-  const Problem& p = problem;
+// `joint` stands between the sizes and what modifies the scores.
+std::string problem_words(const Problem& p, const char* joint) {
   std::string out =
-      fmt::format("attention {}: batch {}, heads {} over {}, Sq {}, Sk {}, D {}, Dv {}; {}\n",
+      fmt::format("attention {}: batch {}, heads {} over {}, Sq {}, Sk {}, D {}, Dv {}; {}",
                   name_of(p.dtype), p.batch, p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, p.head_dim,
                   p.head_dim_v, mask_words(p.mask));
-  if (const std::string words = modifier_words(p); !words.empty())
-    out += fmt::format("    with {}\n", words);
+  if (const std::string words = modifier_words(p); !words.empty()) out += joint + ("with " + words);
+  return out;
+}
+
+}  // namespace
+
+std::string problem_words(const Problem& problem) {
+  return problem_words(problem, " ");
+}
+
+std::string Plan::describe() const {
+  std::string out = problem_words(problem, "\n    ") + "\n";
   append_pass(out, Pass::kForward, forward);
   append_pass(out, Pass::kBackward, backward);
   return out;

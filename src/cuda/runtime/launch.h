@@ -1,5 +1,5 @@
-// The one place that launches. A Kernel is loaded once per device and kept; finding it again costs
-// a hash look-up.
+// The one place that launches. A kernel is loaded once for each context and kept; finding it again
+// costs a look-up by its key.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ struct Kernel {
 };
 
 // `key` names the kernel in this process; `make_source` is called only when it isn't loaded yet.
-// The kernel's entry point is called tilewise_kernel.
+// The kernel's entry point is called tilewise_kernel. Safe from any thread, and while a stream is
+// being captured.
 template <class MakeSource>
 Expected<Kernel> find_kernel(const DeviceContext& device, const std::string& key, int smem_bytes,
                              MakeSource&& make_source);
