@@ -8,6 +8,9 @@
 
 #include "bench_grid.h"
 #include "command.h"
+#include "cuda/runtime/driver.h"
+#include "flags.h"
+#include "gpu_memory.h"
 #include "io/bench_record.h"
 #include "meter.h"
 #include "plan/io_model.h"
@@ -32,10 +35,11 @@ void print_row(const BenchPoint& point, const Measured& m, const io::BenchRecord
   const double tflops = r.flops / m.ms_median * 1e-9;
   fmt::print(
       "{:<4} {:<5} {:<9} {:>3} {:>3} {:>3} {:>7} {:>4} {:>4}  {:<9} {:<7} {:>3} {:>10.3f} "
-      "{:>9.1f} {:>6.1f}% {:>11} {:>11}\n",
+      "{:>9.1f} {:>7} {:>11} {:>11}\n",
       point.pass, name_of(p.dtype), mask_text(p.mask), p.batch, p.heads_q, p.heads_kv, p.seq_q,
       p.head_dim, p.head_dim_v, m.kernel, m.isa, m.threads, m.ms_median, tflops * 1e3,
-      100 * tflops / *r.ceiling_tflops, bytes_text(static_cast<double>(m.workspace_bytes)),
+      r.ceiling_tflops ? fmt::format("{:.1f}%", 100 * tflops / *r.ceiling_tflops) : "-",
+      bytes_text(static_cast<double>(m.workspace_bytes)),
       m.peak_extra_bytes ? bytes_text(*m.peak_extra_bytes) : "unknown");
   std::fflush(stdout);
 }
@@ -51,7 +55,11 @@ Status bench(const Flags& f) {
       options.back().threads = threads;
       options.back().isa = f.grid.isa;
     }
-  const std::string device = io::cpu_device_name();
+  const bool gpu = f.grid.device.kind == Device::Kind::kCuda;
+  if (gpu)
+    if (Status s = use_gpu(f.grid.device.index); !s.ok()) return s;
+  const std::string device =
+      gpu ? (*cuda::device_context(f.grid.device.index))->name : io::cpu_device_name();
   std::map<int, double> ceilings;  // by threads
   fmt::print(
       "{}\n{:<4} {:<5} {:<9} {:>3} {:>3} {:>3} {:>7} {:>4} {:>4}  {:<9} {:<7} {:>3} {:>10} {:>9} "
@@ -64,8 +72,6 @@ Status bench(const Flags& f) {
     const Expected<std::vector<Measured>> measured = measure(point, options, f.grid.repeat);
     if (!measured.ok()) return measured.status();
     for (const Measured& m : *measured) {
-      double& ceiling = ceilings[m.threads];
-      if (ceiling == 0) ceiling = fma_ceiling_tflops(m.threads);
       io::BenchRecord r;
       r.pass = point.pass;
       r.problem = point.problem;
@@ -75,7 +81,11 @@ Status bench(const Flags& f) {
       r.ms_median = m.ms_median;
       r.flops =
           nominal_flops(point.problem, point.pass == "bwd" ? Pass::kBackward : Pass::kForward);
-      r.ceiling_tflops = ceiling;
+      if (!gpu) {
+        double& ceiling = ceilings[m.threads];
+        if (ceiling == 0) ceiling = fma_ceiling_tflops(m.threads);
+        r.ceiling_tflops = ceiling;
+      }
       r.peak_extra_bytes = m.peak_extra_bytes;
       print_row(point, m, r);
       if (f.json.empty()) continue;
@@ -105,6 +115,7 @@ void add_bench(CLI::App& app, Run& run) {
       ->transform(CLI::CheckedTransformer(dtypes).description(""))
       ->default_str("f32");
   list("--mask", g.masks, "full, causal, or a window LEFT:RIGHT");
+  add_device_flag(*sub, g.device);
   list("--d", g.head_dims, "head dims D");
   list("--s", g.seqs, "lengths Sq = Sk");
   list("--kernel", g.kernels, "kernels to compare, timed in turn");
@@ -121,7 +132,9 @@ void add_bench(CLI::App& app, Run& run) {
       "FMA\" is\n"
       "the fraction of the f32 multiply-adds that the same threads do in registers, measured in "
       "this\n"
-      "run. \"peak extra\" is what resident memory rose by beyond inputs and outputs.\n\n"
+      "run. \"peak extra\" is what resident memory rose by beyond inputs and outputs. Neither is "
+      "measured on\n"
+      "a GPU.\n\n"
       "Example:\n"
       "  tilewise bench --dtype f32,bf16 --mask causal --s 1024,4096 --kernel auto,standard \\\n"
       "    --json bench/results/cpu.jsonl");

@@ -96,7 +96,7 @@ Expected<std::vector<BenchPoint>> points_of(const BenchGrid& g) {
             p.head_dim_v = g.head_dim_v ? g.head_dim_v : d;
             p.dtype = dtype;
             p.mask = *mask;
-            points.push_back({pass, p});
+            points.push_back({pass, p, g.device});
           }
       }
   return points;
@@ -106,7 +106,7 @@ Expected<std::vector<Measured>> measure(const BenchPoint& point,
                                         const std::vector<Options>& options, int repeat) {
   std::vector<Plan> plans;
   for (const Options& o : options) {
-    Expected<Plan> plan = make_plan(point.problem, {}, o);
+    Expected<Plan> plan = make_plan(point.problem, point.device, o);
     if (!plan.ok()) return plan.status();
     plans.push_back(std::move(*plan));
   }
@@ -124,6 +124,7 @@ Expected<std::vector<Measured>> measure(const BenchPoint& point,
     Status s = bench->prepare(plans[i]);
     if (s.ok()) s = bench->run(plans[i]).status;
     if (!s.ok()) return s;
+    if (point.device.kind == Device::Kind::kCuda) continue;  // its memory is not the process'
     results[i].peak_extra_bytes = peak_extra_bytes([&] { s = bench->run(plans[i]).status; });
     if (!s.ok()) return s;
   }

@@ -21,11 +21,13 @@ struct BenchGrid {
   std::int64_t head_dim_v = 0;                        // 0: as head_dim
   int repeat = 7;
   std::string isa = "auto";
+  Device device;
 };
 
 struct BenchPoint {
   std::string pass;
   Problem problem;
+  Device device;
 };
 
 // Every pass x dtype x mask x D x S, or what is wrong with a name.

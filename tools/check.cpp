@@ -10,6 +10,7 @@
 #include <random>
 
 #include "command.h"
+#include "gpu_memory.h"
 
 namespace tilewise::tools {
 namespace {
@@ -22,6 +23,8 @@ const std::map<std::string, InputKind> kKinds = {{"normal", InputKind::kNormal},
                                                  {"huge-logits", InputKind::kHugeLogits}};
 
 int check(const CheckFlags& f) {
+  if (f.run.device.kind == Device::Kind::kCuda)
+    if (Status s = use_gpu(f.run.device.index); !s.ok()) return fail("check", s);
   CheckLog log(f.run.json ? CheckLog::Style::kJson : CheckLog::Style::kText, f.input_seed);
   const bool tensors = !f.problem.tensors.q.empty();
   const Status s = f.grid    ? check_grid(f, log)

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -24,13 +25,16 @@ using reference::Report;
 using reference::Verdict;
 
 // Options for every kernel and tier that "all" stands for.
-std::vector<Options> candidates(const Options& wanted) {
+std::vector<Options> candidates(const RunFlags& run) {
+  const Options& wanted = run.options;
+  const bool gpu = run.device.kind == Device::Kind::kCuda;
   const auto names = [](const std::string& name, std::vector<std::string> all) {
     return name == "all" ? std::move(all) : std::vector<std::string>{name};
   };
   std::vector<Options> list;
-  for (const std::string& kernel : names(wanted.kernel, kernel_names()))
-    for (const std::string& isa : names(wanted.isa, isa_names())) {
+  for (const std::string& kernel : names(wanted.kernel, kernel_names(run.device)))
+    for (const std::string& isa :
+         names(wanted.isa, gpu ? std::vector<std::string>{"auto"} : isa_names())) {
       list.push_back(wanted);
       list.back().kernel = kernel;
       list.back().isa = isa;
@@ -53,17 +57,26 @@ CheckOutcome outcome_of(const std::string& problem, const Expected<Plan>& plan, 
 struct CaseRun {
   const Case& c;
   std::uint64_t seed;
+  Device device;
   const std::vector<Options>& options;
   CheckLog::Detail detail;
 };
 void run_case(const CaseRun& run, CheckLog& log) {
+  const auto refuses = [&](const Options& o) {
+    const auto plan = make_plan(run.c.problem, run.device, o);
+    return !plan.ok() && plan.status().code() == StatusCode::kUnsupported;
+  };
+  if (std::all_of(run.options.begin(), run.options.end(), refuses)) return log.add_unsupported();
   reference::Trial trial(run.c, run.seed);
+  reference::Target target{run.device, {}};
+  if (run.device.kind == Device::Kind::kCuda) target.run = run_passes_on_gpu;
   for (const Options& o : run.options) {
-    const Report report = check(trial, o);
+    const Report report = check(trial, o, target);
     if (report.unsupported)
       log.add_unsupported();
     else
-      log.add(outcome_of(run.c.name, make_plan(run.c.problem, {}, o), o, report), run.detail);
+      log.add(outcome_of(run.c.name, make_plan(run.c.problem, run.device, o), o, report),
+              run.detail);
   }
 }
 
@@ -116,7 +129,7 @@ Status check_random(const CheckFlags& f, CheckLog& log) {
   const Expected<Loaded> loaded = load_problem(f.problem);
   if (!loaded.ok()) return loaded.status();
   const Problem& p = loaded->problem;
-  const std::vector<Options> options = candidates(f.run.options);
+  const std::vector<Options> options = candidates(f.run);
   // Bad sizes, a kernel that is not there and bad lengths are bad use, not a failed check.
   if (const Expected<Plan> plan = make_plan(p, f.run.device, options.front()); !plan.ok())
     return plan.status();
@@ -133,7 +146,7 @@ Status check_random(const CheckFlags& f, CheckLog& log) {
                true,
                false};
   const Progress progress("check");
-  run_case({c, f.input_seed, options, CheckLog::Detail::kEverything}, log);
+  run_case({c, f.input_seed, f.run.device, options, CheckLog::Detail::kEverything}, log);
   return {};
 }
 
@@ -149,7 +162,7 @@ Status check_tensors(const CheckFlags& f, CheckLog& log) {
   if (!d_o.ok()) return d_o.status();
   Given given{*loaded, std::move(*results), std::move(*d_o), {}};
   const Progress progress("check");
-  for (const Options& o : candidates(f.run.options)) {
+  for (const Options& o : candidates(f.run)) {
     const Expected<Plan> plan = make_plan(p, f.run.device, o);
     if (!plan.ok() && plan.status().code() == StatusCode::kUnsupported &&
         f.run.options.kernel == "all") {
@@ -165,16 +178,22 @@ Status check_tensors(const CheckFlags& f, CheckLog& log) {
 }
 
 Status check_grid(const CheckFlags& f, CheckLog& log) {
-  Options wanted = f.run.options;
-  if (wanted.kernel == "auto") wanted.kernel = "all";
-  if (wanted.isa == "auto") wanted.isa = "all";
-  const std::vector<Options> options = candidates(wanted);
+  RunFlags run = f.run;
+  if (run.options.kernel == "auto") run.options.kernel = "all";
+  if (run.options.isa == "auto") run.options.isa = "all";
+  const std::vector<Options> options = candidates(run);
   const std::vector<Case> cases =
       f.quick ? reference::quick_grid(f.input_seed) : reference::full_grid(f.input_seed);
+  const auto chosen = [&](const Case& c) { return c.name.find(f.filter) != std::string::npos; };
+  if (std::none_of(cases.begin(), cases.end(), chosen))
+    return {StatusCode::kInvalidArgument,
+            fmt::format("--filter is \"{}\", which no problem's name holds; such as: {}", f.filter,
+                        cases.front().name)};
   Progress progress("check --grid", static_cast<std::int64_t>(cases.size()));
   for (std::size_t i = 0; i < cases.size(); ++i, progress.advance())
-    if (cases[i].name.find(f.filter) != std::string::npos)
-      run_case({cases[i], f.input_seed + i, options, CheckLog::Detail::kFailuresOnly}, log);
+    if (chosen(cases[i]))
+      run_case({cases[i], f.input_seed + i, f.run.device, options, CheckLog::Detail::kFailuresOnly},
+               log);
   return {};
 }
 

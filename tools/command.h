@@ -24,6 +24,7 @@ void add_plan(CLI::App& app, Run& run);
 void add_info(CLI::App& app, Run& run);
 void add_check(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
+void add_compile(CLI::App& app, Run& run);
 void add_demo(CLI::App& app, Run& run);
 
 // Prints "tilewise SUBCOMMAND: message" on stderr. Returns kExitBadUse.

@@ -107,6 +107,18 @@ CLI::Option* add_dtype_flag(CLI::App& app, std::optional<DType>& dtype, const st
       ->type_name("f32|f16|bf16");
 }
 
+CLI::Option* add_device_flag(CLI::App& app, Device& device) {
+  return app
+      .add_option_function<std::string>(
+          "--device",
+          [&device](const std::string& text) {
+            if (const std::string wrong = parse_device(text, device); !wrong.empty())
+              throw CLI::ValidationError("--device", wrong);
+          },
+          "default cpu")
+      ->type_name("cpu|cuda[:N]");
+}
+
 void add_problem_flags(CLI::App& app, ProblemFlags& flags, From from) {
   add_tensor_flags(app, flags.tensors, from);
   if (from == From::kTensorsOrSizes) add_size_flags(app, flags.sizes);
@@ -116,17 +128,9 @@ void add_problem_flags(CLI::App& app, ProblemFlags& flags, From from) {
 void add_run_flags(CLI::App& app, RunFlags& flags) {
   constexpr const char* kGroup = "How to run";
   Options& o = flags.options;
-  app.add_option_function<std::string>(
-         "--device",
-         [&flags](const std::string& text) {
-           if (const std::string wrong = parse_device(text, flags.device); !wrong.empty())
-             throw CLI::ValidationError("--device", wrong);
-         },
-         "default cpu")
-      ->type_name("cpu|cuda[:N]")
-      ->group(kGroup);
+  add_device_flag(app, flags.device)->group(kGroup);
   app.add_option("--kernel", o.kernel, "default auto; `tilewise info` lists them")
-      ->type_name("auto|fa2|fa1|standard|reference")
+      ->type_name("auto|fa2|fa1|standard|reference|fa3")
       ->group(kGroup);
   app.add_option("--isa", o.isa, "SIMD tier; default auto")
       ->type_name("auto|avx512|avx2|scalar")

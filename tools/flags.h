@@ -64,7 +64,10 @@ void add_problem_flags(CLI::App& app, ProblemFlags& flags, From from);
 // --device --kernel --isa --threads --deterministic --tile-q --tile-kv --json
 void add_run_flags(CLI::App& app, RunFlags& flags);
 
-// --NAME f32|f16|bf16
+// --device cpu|cuda[:N]
+CLI::Option* add_device_flag(CLI::App& app, Device& device);
+
+// --dtype f32|f16|bf16
 CLI::Option* add_dtype_flag(CLI::App& app, std::optional<DType>& dtype, const std::string& help);
 
 }  // namespace tilewise::tools

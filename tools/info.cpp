@@ -9,6 +9,9 @@
 #include "command.h"
 #include "cpu/machine.h"
 #include "cpu/registry.h"
+#include "cuda/runtime/cubin_store.h"
+#include "cuda/runtime/driver.h"
+#include "cuda/table.h"
 #include "report.h"
 #include "tilewise/tilewise.h"
 
@@ -17,7 +20,63 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json facts() {
+struct GpuFacts {
+  std::string why_none;  // empty where there are GPUs
+  std::vector<std::string> names;
+  int driver = 0;
+  std::string nvrtc, why_no_nvrtc;
+  cuda::StorePaths paths;
+  std::string bundle;  // in words
+};
+
+std::string cuda_version(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+GpuFacts gpu_facts() {
+  GpuFacts f;
+  const auto count = cuda::device_count();
+  if (count.ok()) f.driver = (*cuda::driver())->version;
+  for (int i = 0; count.ok() && i < *count; ++i) {
+    const auto device = cuda::device_context(i);
+    f.names.push_back(device.ok()
+                          ? fmt::format("cuda:{} {}, compute capability {:.1f}, {} "
+                                        "multiprocessors",
+                                        i, (*device)->name, (*device)->compute_capability / 10.0,
+                                        (*device)->multiprocessors)
+                          : fmt::format("cuda:{} {}", i, device.status().message()));
+  }
+  if (f.names.empty()) f.why_none = count.ok() ? "no CUDA device" : count.status().message();
+  const auto nvrtc = cuda::nvrtc_version();
+  (nvrtc.ok() ? f.nvrtc : f.why_no_nvrtc) = nvrtc.ok() ? *nvrtc : nvrtc.status().message();
+  f.paths = cuda::store_paths();
+  const Expected<cuda::Bundle>& bundle = cuda::cubin_store().bundle();
+  f.bundle = bundle.ok() ? fmt::format("{}, {} kernels", bundle->path(), bundle->size())
+                         : bundle.status().message();
+  return f;
+}
+
+Json to_json(const GpuFacts& f) {
+  const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+  return {{"devices", f.names},
+          {"why_none", or_null(f.why_none)},
+          {"driver_cuda", f.driver ? Json(cuda_version(f.driver)) : Json()},
+          {"nvrtc", or_null(f.nvrtc)},
+          {"why_no_nvrtc", or_null(f.why_no_nvrtc)},
+          {"cache", or_null(f.paths.cache)},
+          {"bundle", f.bundle}};
+}
+
+void print_gpu(const GpuFacts& f) {
+  if (f.names.empty()) fmt::print("GPU      none: {}\n", f.why_none);
+  for (const std::string& name : f.names) fmt::print("GPU      {}\n", name);
+  if (f.driver) fmt::print("driver   supports CUDA {}\n", cuda_version(f.driver));
+  fmt::print("NVRTC    {}\n", f.nvrtc.empty() ? "none: " + f.why_no_nvrtc : f.nvrtc);
+  fmt::print("cache    {} (TILEWISE_CACHE)\n", f.paths.cache.empty() ? "none" : f.paths.cache);
+  fmt::print("bundle   {} (TILEWISE_BUNDLE)\n", f.bundle);
+}
+
+Json facts(const GpuFacts& gpu) {
   const cpu::Machine& m = cpu::machine();
   Json compiled = Json::array(), kernels = Json::array();
   for (const cpu::Tier& tier : cpu::all_tiers()) compiled.push_back(tier.name);
@@ -33,11 +92,12 @@ Json facts() {
           {"isa_usable", isa_names()},
           {"isa_compiled", compiled},
           {"kernels", kernels},
-          {"gpu", "none"}};
+          {"gpu", to_json(gpu)}};
 }
 
 int info(bool json) {
-  const Json f = facts();
+  const GpuFacts gpu = gpu_facts();
+  const Json f = facts(gpu);
   if (json) {
     fmt::print("{}\n", f.dump(2));
     return kExitOk;
@@ -54,16 +114,18 @@ int info(bool json) {
              cache(m.l3_bytes));
   fmt::print("SIMD     {} usable, best first; {} compiled (TILEWISE_CPU_ISA sets an upper bound)\n",
              fmt::join(isa_names(), ", "), fmt::join(compiled, ", "));
-  fmt::print("GPU      none\nkernels\n");
+  print_gpu(gpu);
+  fmt::print("kernels\n");
   for (const cpu::KernelRow& row : cpu::kernel_table())
     fmt::print("  {:<10} {}\n", row.name, row.summary);
+  fmt::print("  {:<10} {}, on Hopper GPUs\n", cuda::kForwardKernel, cuda::kForwardSummary);
   return kExitOk;
 }
 
 }  // namespace
 
 void add_info(CLI::App& app, Run& run) {
-  CLI::App* sub = app.add_subcommand("info", "version, processor, SIMD tiers, kernels");
+  CLI::App* sub = app.add_subcommand("info", "version, processor, SIMD tiers, GPUs, kernels");
   const auto json = std::make_shared<bool>(false);
   sub->add_flag("--json", *json, "print JSON");
   sub->footer("Example:\n  tilewise info --json");

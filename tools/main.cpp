@@ -26,7 +26,8 @@ int main(int argc, char** argv) {
       "Each subcommand has --help with an example. Exit codes: 0 ok, 1 a check failed, 2 bad "
       "use or bad input.");
   Run run;
-  for (auto* add : {add_attend, add_grad, add_plan, add_info, add_check, add_bench, add_demo})
+  for (auto* add :
+       {add_attend, add_grad, add_plan, add_info, add_check, add_bench, add_compile, add_demo})
     add(app, run);
   try {
     app.parse(argc, argv);

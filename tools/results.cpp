@@ -68,11 +68,14 @@ double median(std::vector<double> values) {
 }
 
 Timed time_forward(const Plan& plan, const Inputs& in, const Outputs& out) {
+  if (plan.device.kind == Device::Kind::kCuda) return run_on_gpu(plan, plan.forward, in, out, {});
   const Workspace space(plan.forward);
   return timed([&] { return forward(plan, in, out, space.launch()); });
 }
 
 Timed time_backward(const Plan& plan, const Inputs& in, const Gradients& grads) {
+  if (plan.device.kind == Device::Kind::kCuda)
+    return run_on_gpu(plan, plan.backward, in, {}, grads);
   const Workspace space(plan.backward);
   return timed([&] { return backward(plan, in, grads, space.launch()); });
 }

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "gpu_run.h"
 #include "io/host_tensor.h"
 #include "tilewise/attention.hpp"
 
@@ -22,11 +23,8 @@ struct Results {
 // later is the kernel's alone.
 Expected<Results> allocate_results(const Problem& problem, const Inputs& in, Passes passes);
 
-// Milliseconds of one call.
-struct Timed {
-  Status status;
-  double ms = 0;
-};
+// Milliseconds of one call; on a GPU without the copies, which it makes, and without compilation.
+using Timed = GpuTimed;
 double median(std::vector<double> values);  // of at least one
 Timed time_forward(const Plan& plan, const Inputs& in, const Outputs& out);
 Timed time_backward(const Plan& plan, const Inputs& in, const Gradients& grads);

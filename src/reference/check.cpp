@@ -32,20 +32,27 @@ std::int64_t draws_needed(const Workload& w) {
                     kMostDraws);
 }
 
-// Runs one draw. False, with the reason in the report, when there is nothing to measure.
-bool run(const Plan& plan, Workload& w, Report& report) {
-  const auto passed = [&](const char* pass, const Status& status) {
-    if (!status.ok()) report.failures.push_back(std::string(pass) + ": " + status.message());
-    return status.ok();
+Status run_on_cpu(const Plan& plan, const Inputs& in, const Outputs& out, const Gradients& grads) {
+  const auto named = [](const char* pass, const Status& s) {
+    return s.ok() ? s : Status(s.code(), std::string(pass) + ": " + s.message());
   };
+  const Workspace forward_space(plan.forward), backward_space(plan.backward);
+  const Status s = named("forward", tilewise::forward(plan, in, out, forward_space.launch()));
+  if (!s.ok() || plan.backward.kernel.empty()) return s;
+  return named("backward", tilewise::backward(plan, in, grads, backward_space.launch()));
+}
+
+// Runs one draw. False, with the reason in the report, when there is nothing to measure.
+bool run(const Plan& plan, Workload& w, const Target& target, Report& report) {
   w.poison_outputs();
   w.poison_gradients();
-  const Workspace forward_space(plan.forward), backward_space(plan.backward);
-  if (!passed("forward", tilewise::forward(plan, w.in, w.out, forward_space.launch())))
+  const Status s =
+      target.run ? target.run(plan, w.in, w.out, w.grads) : run_on_cpu(plan, w.in, w.out, w.grads);
+  report.unsupported = s.code() == StatusCode::kUnsupported;
+  if (!s.ok()) {
+    report.failures.push_back(s.message());
     return false;
-  if (!plan.backward.kernel.empty() &&
-      !passed("backward", tilewise::backward(plan, w.in, w.grads, backward_space.launch())))
-    return false;
+  }
   if (const std::string damage = w.damage(); !damage.empty()) report.failures.push_back(damage);
   return true;
 }
@@ -126,8 +133,13 @@ bool Trial::grow() {
 namespace {
 
 // Runs one draw and adds its errors to `all`; what it finds wrong by itself goes to the report.
-void measure(const Plan& plan, Trial::Draw& draw, std::vector<Errors>& all, Report& report) {
-  if (!run(plan, draw.work, report)) return;
+struct Subject {
+  const Plan& plan;
+  const Target& target;
+};
+void measure(const Subject& subject, Trial::Draw& draw, std::vector<Errors>& all, Report& report) {
+  const Plan& plan = subject.plan;
+  if (!run(plan, draw.work, subject.target, report)) return;
   for (Verdict& v : judge_lse(draw.oracle, draw.work.out)) take(report, std::move(v));
   std::vector<Errors> errors;
   if (!plan.backward.kernel.empty())
@@ -141,9 +153,9 @@ void measure(const Plan& plan, Trial::Draw& draw, std::vector<Errors>& all, Repo
 
 }  // namespace
 
-Report check(Trial& trial, const Options& options) {
+Report check(Trial& trial, const Options& options, const Target& target) {
   Report report;
-  const Expected<Plan> plan = make_plan(trial.c.problem, {}, options);
+  const Expected<Plan> plan = make_plan(trial.c.problem, target.device, options);
   if (!plan.ok()) {
     report.unsupported = plan.status().code() == StatusCode::kUnsupported;
     report.failures.push_back("plan: " + plan.status().message());
@@ -153,7 +165,7 @@ Report check(Trial& trial, const Options& options) {
   std::size_t measured = 0;
   while (true) {
     for (; measured < trial.draws.size(); ++measured) {
-      measure(*plan, *trial.draws[measured], all, report);
+      measure({*plan, target}, *trial.draws[measured], all, report);
       if (!report.failures.empty()) return report;
     }
     std::vector<Verdict> verdicts;

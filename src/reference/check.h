@@ -67,6 +67,12 @@ struct Report {
   std::vector<Verdict> verdicts;
   bool unsupported = false;
 };
-Report check(Trial& trial, const Options& options);
+// Where a plan runs. `run` does the forward and, where the plan has one, the backward, on host
+// tensors; empty: the library's own, on the CPU.
+struct Target {
+  Device device;
+  std::function<Status(const Plan&, const Inputs&, const Outputs&, const Gradients&)> run;
+};
+Report check(Trial& trial, const Options& options, const Target& target = {});
 
 }  // namespace tilewise::reference

@@ -1,6 +1,7 @@
 // The functions of the driver API that src/cuda/runtime/driver.cpp asks for. See fake_cuda.h.
 #include "fake_cuda/fake_cuda.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -65,6 +66,11 @@ extern "C" {
 FAKE cuInit(unsigned) {
   return fake_cuda().init_result;
 }
+// NVRTC looks for what only a real driver has.
+FAKE cuGetExportTable(const void** table, const void*) {
+  *table = nullptr;
+  return kInvalidValue;
+}
 FAKE cuDriverGetVersion(int* version) {
   *version = fake_cuda().driver_version;
   return 0;
@@ -124,7 +130,12 @@ FAKE cuThreadExchangeStreamCaptureMode(int* mode) {
 }
 FAKE cuModuleLoadData(void** module, const void* image) {
   if (stack.empty()) return kInvalidContext;
-  if (std::strncmp(static_cast<const char*>(image), "cubin", 5) != 0) return 200;
+  const char* const bytes = static_cast<const char*>(image);
+  if (std::strncmp(bytes, "cubin", 5) != 0 && std::strncmp(bytes,
+                                                           "\x7f"
+                                                           "ELF",
+                                                           4) != 0)
+    return 200;
   const std::lock_guard lock(fake_cuda().mutex);
   ++fake_cuda().module_loads;
   fake_cuda().strict_module_loads += thread_capture_mode != 2;
@@ -170,6 +181,47 @@ FAKE cuPointerGetAttributes(unsigned count, const int* attributes, void** values
     const int value = attributes[i] == 2 ? 2 * found : found ? std::prev(range)->second.device : -2;
     std::memcpy(values[i], &value, sizeof value);
   }
+  return 0;
+}
+// Device memory is the host's.
+FAKE cuMemAlloc_v2(std::uint64_t* address, std::size_t bytes) {
+  void* const memory_of = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  *address = reinterpret_cast<std::uint64_t>(memory_of);
+  fake_device_memory(memory_of, bytes, stack.empty() ? 0 : stack.back()->device);
+  return 0;
+}
+FAKE cuMemFree_v2(std::uint64_t address) {
+  fake_device_memory(reinterpret_cast<void*>(address), 0, 0);
+  std::free(reinterpret_cast<void*>(address));
+  return 0;
+}
+FAKE cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) {
+  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return 0;
+}
+FAKE cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
+  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  return 0;
+}
+FAKE cuMemsetD8_v2(std::uint64_t to, unsigned char value, std::size_t bytes) {
+  std::memset(reinterpret_cast<void*>(to), value, bytes);
+  return 0;
+}
+FAKE cuEventCreate(void** event, unsigned) {
+  *event = stack.data();  // any address
+  return 0;
+}
+FAKE cuEventDestroy_v2(void*) {
+  return 0;
+}
+FAKE cuEventRecord(void*, void*) {
+  return 0;
+}
+FAKE cuEventSynchronize(void*) {
+  return 0;
+}
+FAKE cuEventElapsedTime(float* ms, void*, void*) {
+  *ms = 0.25f;
   return 0;
 }
 FAKE cuGetErrorString(int result, const char** text) {

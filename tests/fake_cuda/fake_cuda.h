@@ -1,5 +1,9 @@
 // What a test asks of the driver that stands in for libcuda.so.1: devices that exist on paper only,
 // and a record of what the library did with them. It computes nothing.
+//
+// LD_LIBRARY_PATH=build/fake gives any program these devices: how long a call takes without a
+// driver (build/bin/tilewise_host_time), or which kernels a run will want (they end up in the
+// cache).
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,116 @@
+#include "cuda/catalog.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "cuda/table.h"
+
+namespace tilewise::cuda {
+namespace {
+
+using sm90::Band;
+using sm90::ForwardConfig;
+
+struct HeadDims {
+  int d, dv;
+};
+constexpr HeadDims kUsualDims[] = {{64, 64},   {96, 96},   {128, 128},
+                                   {192, 128}, {192, 192}, {256, 256}};
+
+// One way to modify a problem.
+using Modify = void (*)(Problem&);
+constexpr Modify kPlain[] = {[](Problem&) {}, [](Problem& p) { p.sink = true; }};
+constexpr Modify kModified[] = {
+    [](Problem& p) { p.softcap = 30; },
+    [](Problem& p) { p.alibi = Alibi::kPerHead; },
+    [](Problem& p) { p.dropout_p = 0.1f; },
+    [](Problem& p) { p.bias = {true, false, false, false, false, DType::kF32}; },
+    [](Problem& p) { p.bias = {true, false, false, false, false, p.dtype}; },
+};
+
+Mask mask_of(Band band) {
+  if (band == Band::kBoth) return {true, 1024, -1, Align::kBottomRight};
+  return {band == Band::kRight, -1, -1, Align::kBottomRight};
+}
+
+std::string name_of_forward(const Problem& p, const ForwardConfig& c) {
+  static const char* const kMasks[] = {"full", "causal", "window"};
+  std::string name = fmt::format("forward d{}{} {} {}", c.head_dim,
+                                 c.head_dim == c.head_dim_v ? "" : fmt::format(",{}", c.head_dim_v),
+                                 name_of(p.dtype), kMasks[static_cast<int>(c.band)]);
+  if (c.varlen) name += " varlen";
+  if (c.sink) name += " sink";
+  if (c.softcap) name += " softcap";
+  if (c.alibi) name += " alibi";
+  if (c.bias != sm90::BiasType::kNone) name += fmt::format(" bias-{}", name_of(p.bias.dtype));
+  if (c.dropout) name += " dropout";
+  if (c.general_scale) name += " scale";
+  return name + fmt::format(" {}x{}", c.tile_q, c.tile_kv);
+}
+
+KernelSource forward_kernel(const Problem& p, const ForwardConfig& c) {
+  return {name_of_forward(p, c), kernel_source(c)};
+}
+
+// The head dims of kUsualDims that a row takes: those that no narrower row would.
+bool takes(const ForwardRow& row, const HeadDims& dims) {
+  const int d = std::max(dims.d, dims.dv);
+  if (d > row.max_head_dim) return false;
+  for (const ForwardRow& other : forward_table())
+    if (other.max_head_dim < row.max_head_dim && d <= other.max_head_dim) return false;
+  return true;
+}
+
+class Collector {
+ public:
+  void add(KernelSource kernel) {
+    if (seen_.insert(kernel.source).second) kernels_.push_back(std::move(kernel));
+  }
+  void add_row(const ForwardRow& row, Problem p) {
+    for (const bool varlen : {false, true}) {
+      p.varlen.cu_seqlens_q = p.varlen.cu_seqlens_kv = varlen;
+      const auto add_with = [&](Modify modify, Band band) {
+        Problem modified = p;
+        modified.mask = mask_of(band);
+        modify(modified);
+        add(forward_kernel(modified, forward_config(modified, row)));
+      };
+      if (row.plain)
+        for (const Modify modify : kPlain) add_with(modify, row.band);
+      else
+        for (const Band band : {Band::kFull, Band::kRight, Band::kBoth})
+          for (const Modify modify : kModified) add_with(modify, band);
+    }
+  }
+  std::vector<KernelSource> take() { return std::move(kernels_); }
+
+ private:
+  std::set<std::string> seen_;
+  std::vector<KernelSource> kernels_;
+};
+
+}  // namespace
+
+std::vector<KernelSource> kernels_of(const Problem& problem, const Options& options) {
+  if (!why_not_forward(problem).empty()) return {};
+  return {forward_kernel(problem, forward_config(problem, options))};
+}
+
+std::vector<KernelSource> usual_kernels() {
+  Collector all;
+  for (const HeadDims& dims : kUsualDims)
+    for (const ForwardRow& row : forward_table()) {
+      if (!takes(row, dims)) continue;
+      for (const DType dtype : {DType::kBF16, DType::kF16}) {
+        Problem p;
+        p.dtype = dtype;
+        p.head_dim = dims.d;
+        p.head_dim_v = dims.dv;
+        all.add_row(row, p);
+      }
+    }
+  return all.take();
+}
+
+}  // namespace tilewise::cuda
