@@ -59,7 +59,8 @@ TEST_F(Command, CheckPassesAndFails) {
   EXPECT_EQ(given.exit_code, 0) << given.out << given.err;
   EXPECT_NE(given.out.find("1 passed, 0 failed; input seed "), std::string::npos) << given.out;
   const Said nothing = run({"check", "--grid", "--quick", "--filter", "no such problem"});
-  EXPECT_EQ(nothing.exit_code, 1) << "a check that compares nothing has not passed";
+  EXPECT_EQ(nothing.exit_code, 2) << nothing.out;
+  EXPECT_NE(nothing.err.find("--filter is \"no such problem\""), std::string::npos) << nothing.err;
 }
 
 // What is wrong, and what the message must say.

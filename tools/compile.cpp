@@ -159,8 +159,9 @@ Status compile(const Flags& f) {
         {"bytes", bytes.size()}, {"nvrtc", compiler}, {"seconds", seconds.count()}};
     fmt::print("{}\n", line.dump(2));
   } else {
-    fmt::print("{}  {} kernels for {}, {}, by NVRTC {} in {:.1f} s\n", f.out, kernels->size(),
-               f.arch, bytes_text(static_cast<double>(bytes.size())), compiler, seconds.count());
+    fmt::print("{}  {} kernel{} for {}, {}, by NVRTC {} in {:.1f} s\n", f.out, kernels->size(),
+               kernels->size() == 1 ? "" : "s", f.arch,
+               bytes_text(static_cast<double>(bytes.size())), compiler, seconds.count());
   }
   return {};
 }
