@@ -83,7 +83,7 @@ class Library:
         for name, value in fields.items():
             setattr(p, name, value)
         handle = PTR()
-        self.check(self.c.tw_plan_create(c.byref(p), CUDA, q.device.index or 0, None,
+        self.check(self.c.tw_plan_create(c.byref(p), CUDA if q.is_cuda else 0, q.device.index or 0, None,
                                          c.byref(handle)))
         return handle
 

@@ -22,10 +22,12 @@ std::string support_table() {
   std::string out =
       "| `--kernel` | order of work | forward | backward | why `auto` passes it over |\n"
       "| --- | --- | --- | --- | --- |\n";
+  tilewise::Problem long_prompt;
+  long_prompt.seq_q = long_prompt.seq_kv = 4096;
   for (const auto& row : tilewise::cpu::kernel_table())
     out += fmt::format("| {} | {} | {} | {} | {} |\n", row.name, row.summary,
                        row.forward ? "yes" : "no", row.backward ? "yes" : "no",
-                       row.not_automatic ? row.not_automatic : "(it takes this one)");
+                       row.automatic(long_prompt) ? "(it takes this one)" : row.not_automatic);
   out += "\nInstruction sets of the CPU kernels, best first:";
   for (const auto& tier : tilewise::cpu::all_tiers())
     out +=

@@ -17,8 +17,9 @@ template <std::int64_t kTarget>
 Tier make_tier(const char* name) {
   return {name,
           kTarget,
-          {forward_fa2<kTarget>, forward_fa1<kTarget>, forward_standard<kTarget>, forward_reference,
-           backward_tiled<kTarget>, backward_standard<kTarget>, backward_reference}};
+          {forward_split<kTarget>, forward_fa2<kTarget>, forward_fa1<kTarget>,
+           forward_standard<kTarget>, forward_reference, backward_tiled<kTarget>,
+           backward_standard<kTarget>, backward_reference}};
 }
 
 using Bytes = std::int64_t (*)(const Problem&, const PassPlan&);
@@ -37,6 +38,13 @@ std::int64_t for_busy_threads(const Problem& problem, const PassPlan& pass) {
 
 constexpr const char* kTiledBackward =
     "keys outside, queries inside: dK and dV stay, dQ takes turns";
+
+bool always(const Problem&) {
+  return true;
+}
+bool never(const Problem&) {
+  return false;
+}
 
 std::int64_t nothing(const Problem&, const PassPlan&) {
   return 0;
@@ -82,18 +90,24 @@ const std::vector<Tier>& usable_tiers() {
 
 const std::vector<KernelRow>& kernel_table() {
   static const std::vector<KernelRow> rows = {
-      {"fa2", "queries outside, keys inside; O written once", kTiledBackward, nullptr,
+      {"split", "keys split over threads, all queries of a kv head together, then a merge",
+       kTiledBackward, has_few_queries, "is for few queries (Sq * Hq / Hkv up to 16) of many keys",
+       split_tiles, &TierKernels::forward_split, &TierKernels::backward_tiled, forward_split_bytes,
+       backward_tiled_bytes},
+      {"fa2", "queries outside, keys inside; O written once", kTiledBackward, always,
+       "pays for packing keys, which few queries don't earn back", forward_tiles,
        &TierKernels::forward_fa2, &TierKernels::backward_tiled, for_all_threads<forward_fa2_bytes>,
        backward_tiled_bytes},
-      {"fa1", "keys outside, queries inside, as in the first paper", kTiledBackward,
-       "its running O passes through memory once for every key tile", &TierKernels::forward_fa1,
-       &TierKernels::backward_tiled, for_busy_threads<forward_fa1_bytes>, backward_tiled_bytes},
+      {"fa1", "keys outside, queries inside, as in the first paper", kTiledBackward, never,
+       "its running O passes through memory once for every key tile", forward_tiles,
+       &TierKernels::forward_fa1, &TierKernels::backward_tiled, for_busy_threads<forward_fa1_bytes>,
+       backward_tiled_bytes},
       {"standard", "the whole score matrix in memory, the papers' baseline",
-       "P and dS in memory, then the products", "needs memory that grows with Sq * Sk",
-       &TierKernels::forward_standard, &TierKernels::backward_standard,
+       "P and dS in memory, then the products", never, "needs memory that grows with Sq * Sk",
+       forward_tiles, &TierKernels::forward_standard, &TierKernels::backward_standard,
        for_busy_threads<forward_standard_bytes>, backward_standard_bytes},
-      {"reference", "float64, the oracle of the tests", "float64, the oracle of the tests",
-       "is for checking, not for speed", &TierKernels::forward_reference,
+      {"reference", "float64, the oracle of the tests", "float64, the oracle of the tests", never,
+       "is for checking, not for speed", forward_tiles, &TierKernels::forward_reference,
        &TierKernels::backward_reference, nothing, nothing},
   };
   return rows;

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "cpu/job.h"
+#include "cpu/tiles.h"
 #include "tilewise/plan.hpp"
 
 namespace tilewise::cpu {
 
 struct TierKernels {
-  ForwardFn forward_fa2, forward_fa1, forward_standard, forward_reference;
+  ForwardFn forward_split, forward_fa2, forward_fa1, forward_standard, forward_reference;
   BackwardFn backward_tiled, backward_standard, backward_reference;
 };
 
@@ -37,8 +38,11 @@ struct KernelRow {
   const char* name;
   const char* summary;  // of the forward
   const char* backward_summary;
-  // Why "auto" passes the row over; null for the one it takes.
+  // Does "auto" take the row for this problem, if no row above it does? `not_automatic` says why
+  // not.
+  bool (*automatic)(const Problem&);
   const char* not_automatic;
+  Tiles (*forward_tiles)(const Problem&, const Options&, int threads);
   ForwardFn TierKernels::*forward;
   BackwardFn TierKernels::*backward;
   // Workspace bytes of all threads.

@@ -33,6 +33,21 @@ Tiles forward_tiles(const Problem& problem, const Options& options, int threads)
           options.tile_kv ? options.tile_kv : key_tile(problem)};
 }
 
+bool has_few_queries(const Problem& problem) {
+  if (problem.heads_kv == 0) return false;
+  const std::int64_t queries = problem.seq_q * (problem.heads_q / problem.heads_kv);
+  return queries <= kFewQueries && problem.seq_kv >= 8 * queries;
+}
+
+// Enough splits for many threads, long enough that merging them costs nothing.
+Tiles split_tiles(const Problem& problem, const Options& options, int /*threads*/) {
+  constexpr std::int64_t kItems = 64, kShortest = 256;
+  const std::int64_t keys = ceil_div(problem.batch * problem.seq_kv, kItems);
+  return {kFewQueries, options.tile_kv
+                           ? options.tile_kv
+                           : std::clamp(round_up(keys, kTileStep), kShortest, kMaxTile)};
+}
+
 // The sums of dK, dV and dQ run over tiles, so these depend on the problem alone.
 Tiles backward_tiles(const Problem& problem, const Options& options) {
   return {options.tile_q ? options.tile_q : fit(64, problem.seq_q),

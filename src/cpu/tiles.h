@@ -13,7 +13,14 @@ struct Tiles {
 inline constexpr std::int64_t kTileStep = 16;
 inline constexpr std::int64_t kMaxTile = 1024;
 
+// Queries of one kv head that the split kernel takes at a time.
+inline constexpr std::int64_t kFewQueries = 16;
+
 Tiles forward_tiles(const Problem& problem, const Options& options, int threads);
+// For the split kernel: tile_kv keys to a split. Splits decide the order of sums, so they depend on
+// the problem alone.
+Tiles split_tiles(const Problem& problem, const Options& options, int threads);
+bool has_few_queries(const Problem& problem);
 Tiles backward_tiles(const Problem& problem, const Options& options);
 
 }  // namespace tilewise::cpu

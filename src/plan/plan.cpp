@@ -38,9 +38,9 @@ Expected<const cpu::Tier*> find_tier(const Options& options) {
                 fmt::format("isa is \"{}\"; accepted here: {}", options.isa, listed(isa_names())));
 }
 
-Expected<const cpu::KernelRow*> find_row(const Options& options) {
+Expected<const cpu::KernelRow*> find_row(const Problem& problem, const Options& options) {
   for (const cpu::KernelRow& row : cpu::kernel_table())
-    if (options.kernel == "auto" ? !row.not_automatic : options.kernel == row.name) return &row;
+    if (options.kernel == "auto" ? row.automatic(problem) : options.kernel == row.name) return &row;
   return Status(StatusCode::kInvalidArgument,
                 fmt::format("kernel is \"{}\"; accepted on the CPU: {}", options.kernel,
                             listed(kernel_names())));
@@ -84,7 +84,7 @@ PassPlan cpu_pass(const Plan& plan, Pass pass, const cpu::KernelRow& row, const 
   out.isa = tier.name;
   out.threads = options.threads ? options.threads : cpu::default_threads();
   const cpu::Tiles tiles = pass == Pass::kForward
-                               ? cpu::forward_tiles(plan.problem, options, out.threads)
+                               ? row.forward_tiles(plan.problem, options, out.threads)
                                : cpu::backward_tiles(plan.problem, options);
   out.tile_q = tiles.q;
   out.tile_kv = tiles.kv;
@@ -98,7 +98,7 @@ PassPlan cpu_pass(const Plan& plan, Pass pass, const cpu::KernelRow& row, const 
 }
 
 Expected<Plan> cpu_plan(Plan plan) {
-  const auto row = find_row(plan.options);
+  const auto row = find_row(plan.problem, plan.options);
   if (!row.ok()) return row.status();
   const auto tier = find_tier(plan.options);
   if (!tier.ok()) return tier.status();

@@ -147,12 +147,13 @@ HWY_INLINE float log_sum_exp(const Score& score, SoftmaxState s) {
                             std::log(static_cast<double>(s.sum)));
 }
 
-// What rows past seqused get: nothing seen.
+// What a row past seqused gets: nothing seen.
+HWY_INLINE void finish_unused_row(const Rows& o, int64_t i, const StatRows* lse) {
+  std::memset(o.row(i), 0, o.cols * size_of(o.dtype));
+  if (lse) lse->at(i) = kMinusInf;
+}
 HWY_INLINE void finish_unused(const Head& head, const Rows& o, const StatRows* lse) {
-  for (int64_t i = head.seq.q_used; i < head.seq.q_slot; ++i) {
-    std::memset(o.row(i), 0, o.cols * size_of(o.dtype));
-    if (lse) lse->at(i) = kMinusInf;
-  }
+  for (int64_t i = head.seq.q_used; i < head.seq.q_slot; ++i) finish_unused_row(o, i, lse);
 }
 
 // O = O / l and LSE = m + log l, in the caller's tensors; rows that saw nothing give 0 and -inf.

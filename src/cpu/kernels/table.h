@@ -9,6 +9,8 @@ namespace tilewise::cpu {
 template <std::int64_t kTarget>
 void forward_fa2(const ForwardJob& job);
 template <std::int64_t kTarget>
+void forward_split(const ForwardJob& job);
+template <std::int64_t kTarget>
 void forward_fa1(const ForwardJob& job);
 template <std::int64_t kTarget>
 void forward_standard(const ForwardJob& job);
@@ -29,6 +31,7 @@ std::int64_t forward_fa1_bytes(const Problem& problem, const PassPlan& pass);
 std::int64_t forward_standard_bytes(const Problem& problem, const PassPlan& pass);
 
 // Workspace bytes of all threads together.
+std::int64_t forward_split_bytes(const Problem& problem, const PassPlan& pass);
 std::int64_t backward_tiled_bytes(const Problem& problem, const PassPlan& pass);
 std::int64_t backward_standard_bytes(const Problem& problem, const PassPlan& pass);
 

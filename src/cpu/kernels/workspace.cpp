@@ -1,5 +1,6 @@
 // Workspace sizes: each kernel's carve functions run over an empty Arena.
 #include "cpu/kernels/backward_scratch.h"
+#include "cpu/kernels/split.h"
 #include "cpu/kernels/table.h"
 
 namespace tilewise::cpu {
@@ -8,6 +9,13 @@ std::int64_t forward_fa2_bytes(const Problem& problem, const PassPlan& pass) {
   Arena arena;
   carve_forward(arena, problem, pass);
   return arena.bytes();
+}
+
+std::int64_t forward_split_bytes(const Problem& problem, const PassPlan& pass) {
+  Arena arena;
+  carve_partials(arena, problem, pass);
+  return min_of(arena.bytes() + saturated_product(pass.threads, split_thread_bytes(problem, pass)),
+                kTooManyBytes);
 }
 
 std::int64_t forward_fa1_bytes(const Problem& problem, const PassPlan& pass) {
