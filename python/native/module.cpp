@@ -1,0 +1,111 @@
+// tilewise._native: plans, and the forward and backward on the memory of any framework's tensors.
+// Everything that a user sees is in Python; this is only the bridge.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "spec.h"
+#include "tilewise/tilewise.h"
+#include "views.h"
+
+namespace nb = nanobind;
+
+namespace tilewise::python {
+namespace {
+
+using PlanPtr = std::shared_ptr<const Plan>;
+
+// What Python calls a plan: the plan with its description's pieces as attributes.
+struct PyPlan {
+  PlanPtr plan;
+};
+
+PyPlan make(std::string_view spec) {
+  const auto plan = plan_of_spec(spec);
+  raise_unless_ok(plan.status());
+  return {*plan};
+}
+
+// A workspace of the host's memory when the caller brings none; (address, bytes, stream).
+struct Room {
+  Room(const Plan& plan, const PassPlan& pass, nb::handle launch)
+      : own(plan.device.kind == Device::Kind::kCpu ? pass : PassPlan{}) {
+    at = own.launch();
+    if (launch.is_none()) return;
+    const auto given = nb::cast<nb::tuple>(launch);
+    at.workspace = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(given[0]));
+    at.workspace_bytes = nb::cast<std::size_t>(given[1]);
+    at.stream = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(given[2]));
+  }
+  Workspace own;
+  Launch at;
+};
+
+void run_forward(const PyPlan& self, nb::handle inputs, nb::handle outputs, nb::handle launch) {
+  const Inputs in = inputs_of(inputs);
+  const Outputs out = outputs_of(outputs);
+  const Room room(*self.plan, self.plan->forward, launch);
+  Status status;
+  {
+    const nb::gil_scoped_release others_may_run;
+    status = forward(*self.plan, in, out, room.at);
+  }
+  raise_unless_ok(status);
+}
+
+void run_backward(const PyPlan& self, nb::handle inputs, nb::handle gradients, nb::handle launch) {
+  const Inputs in = inputs_of(inputs);
+  const Gradients grads = gradients_of(gradients);
+  const Room room(*self.plan, self.plan->backward, launch);
+  Status status;
+  {
+    const nb::gil_scoped_release others_may_run;
+    status = backward(*self.plan, in, grads, room.at);
+  }
+  raise_unless_ok(status);
+}
+
+nb::dict pass_dict(const PassPlan& pass) {
+  nb::dict out;
+  out["kernel"] = pass.kernel;
+  out["isa"] = pass.isa;
+  out["tile_q"] = pass.tile_q;
+  out["tile_kv"] = pass.tile_kv;
+  out["threads"] = pass.threads;
+  out["workspace_bytes"] = pass.workspace_bytes;
+  out["flops"] = pass.flops;
+  out["least_bytes"] = pass.io.least_bytes;
+  out["standard_bytes"] = pass.io.standard_bytes;
+  out["fa1_bytes"] = pass.io.fa1_bytes;
+  out["fa2_bytes"] = pass.io.fa2_bytes;
+  nb::dict refusals;
+  for (const Refusal& r : pass.passed_over) refusals[r.kernel.c_str()] = r.reason;
+  out["passed_over"] = refusals;
+  return out;
+}
+
+}  // namespace
+}  // namespace tilewise::python
+
+NB_MODULE(_native, m) {
+  using namespace tilewise;
+  using namespace tilewise::python;
+  nb::set_leak_warnings(false);  // plans that Python still caches at its end are no leak
+  m.attr("version") = tw_version();
+  nb::class_<PyPlan>(m, "Plan")
+      .def("describe", [](const PyPlan& p) { return p.plan->describe(); })
+      .def_prop_ro("forward", [](const PyPlan& p) { return pass_dict(p.plan->forward); })
+      .def_prop_ro("backward", [](const PyPlan& p) { return pass_dict(p.plan->backward); })
+      .def_prop_ro("forward_bytes", [](const PyPlan& p) { return p.plan->forward.workspace_bytes; })
+      .def_prop_ro("backward_bytes",
+                   [](const PyPlan& p) { return p.plan->backward.workspace_bytes; })
+      .def("run_forward", &run_forward, nb::arg(), nb::arg(), nb::arg().none())
+      .def("run_backward", &run_backward, nb::arg(), nb::arg(), nb::arg().none());
+  m.def("make_plan", &make);
+  m.def("kernel_names", [](bool cuda) {
+    return kernel_names({cuda ? Device::Kind::kCuda : Device::Kind::kCpu, 0});
+  });
+  m.def("isa_names", &isa_names);
+}

@@ -1,0 +1,26 @@
+// Tensors as the Python side hands them over: a tuple (address, dtype, device kind, device index,
+// shape, strides in elements), or None for a tensor that is not given.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "tilewise/tilewise.hpp"
+
+namespace tilewise::python {
+
+Tensor tensor_of(nanobind::handle view);
+
+// (q, k, v, alibi_slopes, bias, sink, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, seed,
+// offset): ten views and two integers.
+Inputs inputs_of(nanobind::handle views);
+
+// (o, lse)
+Outputs outputs_of(nanobind::handle views);
+
+// (o, lse, d_o, d_lse, dq, dk, dv, dbias, dsink)
+Gradients gradients_of(nanobind::handle views);
+
+// Raises the usual Python exception for a status that isn't ok, with its message.
+void raise_unless_ok(const Status& status);
+
+}  // namespace tilewise::python

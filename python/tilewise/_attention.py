@@ -1,0 +1,193 @@
+"""The functions that users call. Each collects its keyword arguments and hands over to the framework
+of its arrays: _torch and _jax differentiate, _call works on everything else."""
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from . import _arrays
+from ._call import Incoming, Operands, Settings, backward, forward, one_framework, settings_of
+
+_MOST_SETTINGS = 1024
+_settings: dict[tuple, Settings] = {}
+
+
+def _remembered(names: tuple, values: tuple) -> Settings:
+    """settings_of, without paying for it on every call."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.compiler.is_compiling():
+        return settings_of(dict(zip(names, values)))  # the compiler would guard on the whole dict
+    try:
+        found = _settings.get(values)
+    except TypeError:  # a window given as a list
+        return settings_of(dict(zip(names, values)))
+    if found is None:
+        found = settings_of(dict(zip(names, values)))
+        if len(_settings) >= _MOST_SETTINGS:
+            _settings.clear()
+        _settings[values] = found
+    return found
+
+
+_NAMES = ("causal", "window", "scale", "softcap", "align", "dropout_p", "deterministic", "kernel",
+          "isa", "threads", "tile_q", "tile_kv", "max_seqlen_q", "max_seqlen_kv")
+
+
+_backends: dict[type, Any] = {}  # by the class of an array
+
+
+def _backend(q: Any) -> Any:
+    """The module that differentiates arrays like `q`, or None."""
+    kind = type(q)
+    if kind not in _backends:
+        torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+        found = None
+        if torch is not None and isinstance(q, torch.Tensor):
+            from . import _torch as found
+        elif jax is not None and isinstance(q, jax.Array):
+            from . import _jax as found
+        _backends[kind] = found
+    return _backends[kind]
+
+
+def _seed(settings: Settings, seed: Any) -> int:
+    if seed is None:
+        if settings.dropout_p > 0:
+            raise ValueError("seed is None with dropout; accepted here: an int, so that the backward "
+                             "can draw the same mask (PyTorch tensors may leave it out)")
+        return 0
+    return int(seed)
+
+
+def _run(operands: Operands, settings: Settings, seed: Any, return_lse: bool) -> Any:
+    backend = _backend(operands.q)
+    if backend is not None:
+        return backend.attention(operands, settings, seed, return_lse)
+    operands = Operands(*[_arrays.from_dlpack(n, a) for n, a in zip(Operands._fields, operands)])
+    out, lse = forward(one_framework(operands), operands, settings, seed=_seed(settings, seed),
+                       want_lse=return_lse)
+    return (out, lse) if return_lse else out
+
+
+def attention(q: Any, k: Any, v: Any, *, causal: bool = False,
+              window: tuple[int, int] | None = None, scale: float | None = None,
+              softcap: float = 0.0, alibi_slopes: Any = None, bias: Any = None, sink: Any = None,
+              seqused_q: Any = None, seqused_kv: Any = None, align: str = "bottom-right",
+              dropout_p: float = 0.0, seed: int | None = None, deterministic: bool = False,
+              return_lse: bool = False, kernel: str = "auto", isa: str = "auto", threads: int = 0,
+              tile_q: int = 0, tile_kv: int = 0) -> Any:
+    """softmax(scale * q k^T + bias and mask) v, exactly, in memory that grows with S and not S^2.
+
+    Differentiable on PyTorch tensors (q, k, v, bias, sink) and JAX arrays; for NumPy and CuPy there is
+    `attention_backward`. docs/semantics.md has the formulas; the algorithm is FlashAttention's
+    (Dao et al. 2022; Dao 2023; Shah et al. 2024).
+
+    Args:
+        q: (B, Sq, Hq, D), float32, float16 or bfloat16; any strides, the last dimension contiguous.
+        k: (B, Sk, Hkv, D). Hkv divides Hq; query head h reads kv head h // (Hq // Hkv).
+        v: (B, Sk, Hkv, Dv).
+        causal: key j is visible to query i iff j <= i + off, where off is Sk - Sq, or 0 with
+            align="top-left".
+        window: (left, right), inclusive: i + off - left <= j <= i + off + right; -1 is unbounded.
+        scale: of the scores; 1/sqrt(D) if None.
+        softcap: c in c * tanh(score / c); 0 is off.
+        alibi_slopes: float32 (Hq) or (B, Hq): -slope * |i + off - j| joins the score.
+        bias: (B|1, Hq|1, Sq|1, Sk|1), added to the score.
+        sink: float32 (Hq), a logit that joins each row's denominator and carries no value.
+        seqused_q, seqused_kv: int32 (B), how many rows of each sequence are in use; rows past that
+            are never read, and O there is 0.
+        align: "bottom-right" or "top-left", where the diagonal of causal, window and ALiBi lies.
+        dropout_p: chance that a probability is dropped, in [0, 1).
+        seed: of the dropout; PyTorch draws one from its generator if None.
+        deterministic: gradients bitwise the same on every run (on the CPU they always are).
+        return_lse: also return LSE.
+        kernel, isa, threads, tile_q, tile_kv: how; see `plan`. Results do not depend on threads.
+
+    Returns:
+        O: (B, Sq, Hq, Dv) in q's dtype; with return_lse also LSE, float32 (B, Hq, Sq), the natural
+        log of each row's softmax denominator. A row that sees no key has O = 0 and LSE = -inf.
+
+    Raises:
+        ValueError, TypeError: an argument that can't work; the message names it, its value and what
+            is accepted.
+        NotImplementedError: a valid problem that no kernel runs on this device.
+        RuntimeError: a GPU, driver or compiler that isn't there.
+    """
+    settings = _remembered(_NAMES, (causal, window, scale, softcap, align, dropout_p, deterministic,
+                                    kernel, isa, threads, tile_q, tile_kv, None, None))
+    operands = Operands(q, k, v, alibi_slopes, bias, sink, None, None, seqused_q, seqused_kv)
+    return _run(operands, settings, seed, return_lse)
+
+
+def attention_varlen(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_kv: Any, *,
+                     max_seqlen_q: int | None = None, max_seqlen_kv: int | None = None,
+                     causal: bool = False, window: tuple[int, int] | None = None,
+                     scale: float | None = None, softcap: float = 0.0, alibi_slopes: Any = None,
+                     bias: Any = None, sink: Any = None, seqused_q: Any = None,
+                     seqused_kv: Any = None, align: str = "bottom-right", dropout_p: float = 0.0,
+                     seed: int | None = None, deterministic: bool = False, return_lse: bool = False,
+                     kernel: str = "auto", isa: str = "auto", threads: int = 0, tile_q: int = 0,
+                     tile_kv: int = 0) -> Any:
+    """`attention` over B sequences of different lengths that lie end to end.
+
+    Args:
+        q: (total_q, Hq, D). k: (total_kv, Hkv, D). v: (total_kv, Hkv, Dv).
+        cu_seqlens_q, cu_seqlens_kv: int32 (B + 1), from 0 to the total, never falling: sequence b is
+            rows cu_seqlens[b] to cu_seqlens[b + 1]. Either may be None where that side is padded,
+            (B, S, H, D).
+        max_seqlen_q, max_seqlen_kv: at least the longest sequence; the total if None, which on a GPU
+            starts more blocks than needed.
+        The others are those of `attention`. bias counts i and j inside each sequence.
+
+    Returns:
+        O: (total_q, Hq, Dv); with return_lse also LSE, float32 (Hq, total_q).
+
+    Raises:
+        As `attention`.
+    """
+    settings = _remembered(_NAMES, (causal, window, scale, softcap, align, dropout_p, deterministic,
+                                    kernel, isa, threads, tile_q, tile_kv, max_seqlen_q,
+                                    max_seqlen_kv))
+    operands = Operands(q, k, v, alibi_slopes, bias, sink, cu_seqlens_q, cu_seqlens_kv, seqused_q,
+                        seqused_kv)
+    return _run(operands, settings, seed, return_lse)
+
+
+class Gradients(NamedTuple):
+    """What attention_backward returns. dbias and dsink are float32, None where there is no such
+    input."""
+
+    dq: Any
+    dk: Any
+    dv: Any
+    dbias: Any = None
+    dsink: Any = None
+
+
+def attention_backward(d_o: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, d_lse: Any = None,
+                       seed: int | None = None, **options: Any) -> Gradients:
+    """The gradients of `attention` or `attention_varlen`, for arrays without automatic
+    differentiation (NumPy, CuPy; PyTorch tensors are taken without autograd).
+
+    Args:
+        d_o: the gradient of O, shaped as O. d_lse: the gradient of LSE, if there is one.
+        q, k, v, options: as they were given to the forward, cu_seqlens by keyword.
+        o, lse: what the forward returned with return_lse=True.
+
+    Raises:
+        As `attention`; NotImplementedError where the device has no backward for this problem.
+    """
+    options.pop("return_lse", None)
+    tensors = {n: options.pop(n) for n in Operands._fields[3:] if n in options}
+    settings = settings_of(options)
+    names = [*Operands._fields, "o", "lse", "d_o", "d_lse"]
+    operands = Operands(q, k, v, **tensors)
+    arrays = [_arrays.from_dlpack(n, a) for n, a in zip(names, (*operands, o, lse, d_o, d_lse))]
+    operands, incoming = Operands(*arrays[:-4]), Incoming(*arrays[-4:])
+    framework = one_framework(operands)
+    for name, array in zip(Incoming._fields, incoming):
+        if array is not None and not framework.owns(array):
+            raise TypeError(f"{name} is not {framework.__name__}'s; accepted: all arrays of one "
+                            "framework")
+    return Gradients(*backward(framework, operands, settings, incoming, seed=_seed(settings, seed),
+                               want=(operands.bias is not None, operands.sink is not None)))

@@ -1,0 +1,226 @@
+"""PyTorch: custom operators for the compiler, and a short way past the dispatcher for eager calls.
+
+torch.ops.tilewise.forward and .backward have fake versions and an autograd formula, so torch.compile
+(fullgraph), export, fake tensors and CUDA graphs see two opaque operators with known shapes. An
+ordinary eager call needs none of that and goes straight to the native module, or through one
+autograd.Function: dispatching 26 arguments in Python costs more than a short attention.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._arrays import Torch
+from ._call import NAMES, Incoming, Operands, Settings, backward, forward, one_framework
+
+_GRADED = ("q", "k", "v", "bias", "sink")  # what has a gradient
+_INPUTS = ("Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? bias, Tensor? sink, "
+           "Tensor? cu_seqlens_q, Tensor? cu_seqlens_kv, Tensor? seqused_q, Tensor? seqused_kv")
+_SETTINGS = ("bool causal, SymInt left, SymInt right, str align, float? scale, float softcap, "
+             "float dropout_p, bool deterministic, str kernel, str isa, int threads, int tile_q, "
+             "int tile_kv, SymInt max_seqlen_q, SymInt max_seqlen_kv")
+_TENSORS = len(NAMES)
+
+
+def _as_int64(seed: int) -> int:
+    """The same 64 bits in an operator's signed int."""
+    seed &= (1 << 64) - 1
+    return seed - (1 << 64) if seed >= 1 << 63 else seed
+
+
+def _drawn_seed(settings: Settings, seed: int | None) -> int:
+    if seed is not None or settings.dropout_p <= 0:
+        return seed or 0
+    return int(torch.randint(0, 1 << 62, (), dtype=torch.int64))
+
+
+def _check(operands: Operands) -> bool:
+    """All torch's and on one device; tells whether any wants a gradient. One pass: it is on every
+    call's way."""
+    device, wanted = operands.q.device, False
+    for name, tensor in zip(NAMES, operands):
+        if tensor is None:
+            continue
+        if not isinstance(tensor, Tensor):
+            one_framework(operands)  # says what it is
+        if tensor.device != device:
+            raise ValueError(f"{name} is on {tensor.device} and q is on {device}; accepted: all "
+                             "tensors on one device")
+        if tensor.requires_grad:
+            wanted = True
+            if name not in _GRADED and torch.is_grad_enabled():
+                raise NotImplementedError(f"{name} requires a gradient, and there is none; accepted: "
+                                          f"gradients of {', '.join(_GRADED)}")
+    return wanted and torch.is_grad_enabled()
+
+
+# --- the operators ---------------------------------------------------------------------------------
+
+torch.library.define("tilewise::forward", f"({_INPUTS}, int? seed, {_SETTINGS}) -> "
+                     "(Tensor o, Tensor lse, Tensor seed)", tags=(torch.Tag.pt2_compliant_tag,
+                                                                  torch.Tag.nondeterministic_seeded))
+torch.library.define("tilewise::backward",
+                     "(Tensor d_o, Tensor? d_lse, Tensor o, Tensor lse, Tensor drawn_seed, "
+                     f"{_INPUTS}, {_SETTINGS}, bool want_dbias, bool want_dsink) -> "
+                     "(Tensor dq, Tensor dk, Tensor dv, Tensor dbias, Tensor dsink)",
+                     tags=(torch.Tag.pt2_compliant_tag,))
+
+
+def _seed_tensor(settings: Settings, like: Tensor, seed: int | None = None) -> Tensor:
+    """The seed that was used, for the backward: on the host, and only with dropout."""
+    if settings.dropout_p <= 0:
+        return like.new_empty((0,), dtype=torch.int64)
+    made = torch.empty((1,), dtype=torch.int64)
+    return made if seed is None else made.fill_(_as_int64(seed))
+
+
+@torch.library.impl("tilewise::forward", ("cpu", "cuda"))
+def _forward_op(*args: Any) -> tuple:
+    operands, settings = Operands(*args[:_TENSORS]), Settings(*args[_TENSORS + 1:])
+    _check(operands)
+    seed = _drawn_seed(settings, args[_TENSORS])
+    out, lse = forward(Torch, operands, settings, seed=seed)
+    return out, lse, _seed_tensor(settings, operands.q, seed)
+
+
+@torch.library.register_fake("tilewise::forward")
+def _forward_fake(*args: Any) -> tuple:
+    operands, settings = Operands(*args[:_TENSORS]), Settings(*args[_TENSORS + 1:])
+    q, v = operands.q, operands.v
+    rows = (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
+    return (q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(rows, dtype=torch.float32),
+            _seed_tensor(settings, q))
+
+
+def _no_gradient(like: Tensor) -> Tensor:
+    return like.new_empty((0,), dtype=torch.float32)
+
+
+@torch.library.impl("tilewise::backward", ("cpu", "cuda"))
+def _backward_op(*args: Any) -> tuple:
+    d_o, d_lse, o, lse, seed = args[:5]
+    operands, settings = Operands(*args[5:5 + _TENSORS]), Settings(*args[5 + _TENSORS:-2])
+    grads = backward(Torch, operands, settings, Incoming(o, lse, _readable(d_o), d_lse),
+                     seed=int(seed) if seed.numel() else 0, want=args[-2:])
+    return tuple(_no_gradient(operands.q) if g is None else g for g in grads)
+
+
+@torch.library.register_fake("tilewise::backward")
+def _backward_fake(*args: Any) -> tuple:
+    operands = Operands(*args[5:5 + _TENSORS])
+    q, bias, sink = operands.q, operands.bias, operands.sink
+    dbias = bias.new_empty(bias.shape, dtype=torch.float32) if args[-2] else _no_gradient(q)
+    dsink = sink.new_empty(sink.shape, dtype=torch.float32) if args[-1] else _no_gradient(q)
+    return (*[t.new_empty(t.shape) for t in operands[:3]], dbias, dsink)
+
+
+def _readable(d_o: Tensor) -> Tensor:
+    """A gradient may come expanded or transposed; the kernels read rows. A GPU's want them aligned
+    too."""
+    if d_o.stride(-1) != 1 or (d_o.is_cuda and not d_o.is_contiguous()):
+        return d_o.contiguous()
+    return d_o
+
+
+def _setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.settings = inputs[_TENSORS + 1:]
+    ctx.save_for_backward(*inputs[:_TENSORS], *output)
+
+
+def _backward_formula(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None, _: None) -> tuple:
+    saved = ctx.saved_tensors
+    inputs, (o, lse, seed) = saved[:_TENSORS], saved[_TENSORS:]
+    want = [inputs[i] is not None and ctx.needs_input_grad[i] for i in (4, 5)]
+    if d_o is None:
+        d_o = torch.zeros_like(o)
+    grads = torch.ops.tilewise.backward(d_o, d_lse, o, lse, seed, *inputs, *ctx.settings, *want)
+    return *_placed(inputs[4], want, grads), *[None] * (1 + len(ctx.settings))
+
+
+def _placed(bias: Tensor | None, want: list, grads: tuple) -> tuple:
+    """The gradients of the ten inputs."""
+    dq, dk, dv, dbias, dsink = grads
+    return (dq, dk, dv, None, dbias.to(bias.dtype) if want[0] else None, dsink if want[1] else None,
+            None, None, None, None)
+
+
+torch.library.register_autograd("tilewise::forward", _backward_formula,
+                                setup_context=_setup_context)
+
+
+# --- eager -----------------------------------------------------------------------------------------
+
+class _Attention(torch.autograd.Function):
+    """The operators' formula without the dispatcher. `rest` are the operands that have no gradient:
+    the fewer arguments, the cheaper the call."""
+
+    @staticmethod
+    def forward(ctx: Any, seed: int, settings: Settings, rest: tuple, *graded: Any) -> tuple:
+        o, lse = forward(Torch, _joined(graded, rest), settings, seed=seed)
+        ctx.set_materialize_grads(False)
+        ctx.rest, ctx.settings, ctx.seed = rest, settings, seed
+        ctx.save_for_backward(*graded, o, lse)
+        return o, lse
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple:
+        *graded, o, lse = ctx.saved_tensors
+        want_q, want_k, want_v, *want = ctx.needs_input_grad[3:]
+        want = [t is not None and w for t, w in zip(graded[3:], want)]
+        d_o = torch.zeros_like(o) if d_o is None else _readable(d_o)
+        dq, dk, dv, dbias, dsink = backward(
+            Torch, _joined(graded, ctx.rest), ctx.settings, Incoming(o, lse, d_o, d_lse),
+            seed=ctx.seed, want=want)
+        if dbias is not None:
+            dbias = dbias.to(graded[3].dtype)
+        return (None, None, None, dq if want_q else None, dk if want_k else None,
+                dv if want_v else None, dbias, dsink)
+
+
+def _joined(graded: tuple, rest: tuple) -> Operands:
+    q, k, v, bias, sink = graded
+    return Operands(q, k, v, rest[0], bias, sink, *rest[1:])
+
+
+_functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
+_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+
+
+def _plain(operands: Operands) -> bool:
+    """No one looks over the shoulder: no compiler, no fake tensor, no mode, no transform."""
+    return (type(operands.q) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
+            and _dispatch_modes() == 0 and _functorch_level() is None
+            and operands.q.device.type in ("cpu", "cuda"))
+
+
+def _autocast(operands: Operands) -> Operands:
+    """q, k and v in autocast's dtype where it is on, as scaled_dot_product_attention takes them."""
+    kind = operands.q.device.type
+    if not torch.is_autocast_enabled(kind):
+        return operands
+    dtype = torch.get_autocast_dtype(kind)
+    lower = (torch.float32, torch.float16, torch.bfloat16)
+    if any(t.dtype not in lower for t in operands[:3]):
+        return operands
+    return operands._replace(**{n: t.to(dtype) for n, t in zip("qkv", operands[:3])})
+
+
+def attention(operands: Operands, settings: Settings, seed: int | None, return_lse: bool) -> Any:
+    """tilewise.attention on torch tensors."""
+    graded = _check(operands)
+    operands = _autocast(operands)
+    if not _plain(operands):
+        seed = None if seed is None else _as_int64(seed)
+        o, lse, _ = torch.ops.tilewise.forward(*operands, seed, *settings)
+    else:
+        seed = _drawn_seed(settings, seed)
+        if graded:
+            q, k, v, slopes, bias, sink, *lengths = operands
+            o, lse = _Attention.apply(seed, settings, (slopes, *lengths), q, k, v, bias, sink)
+        else:
+            o, lse = forward(Torch, operands, settings, seed=seed, want_lse=return_lse)
+    return (o, lse) if return_lse else o
