@@ -6,6 +6,8 @@
 
 docs/python.md has the whole story, docs/semantics.md the formulas.
 """
+import sys
+
 from ._attention import Gradients, attention, attention_backward, attention_varlen
 from ._merge import merge
 from ._native import version as __version__
@@ -13,3 +15,6 @@ from ._plan import Plan, isas, kernels, plan
 
 __all__ = ["Gradients", "Plan", "attention", "attention_backward", "attention_varlen", "isas",
            "kernels", "merge", "plan", "__version__"]
+
+if "torch" in sys.modules:
+    from . import _torch  # registers torch.ops.tilewise; otherwise the first torch tensor does

@@ -166,7 +166,6 @@ class _Attention(torch.autograd.Function):
         return o, lse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple:
         *graded, o, lse = ctx.saved_tensors
         want_q, want_k, want_v, *want = ctx.needs_input_grad[3:]
@@ -177,8 +176,24 @@ class _Attention(torch.autograd.Function):
             seed=ctx.seed, want=want)
         if dbias is not None:
             dbias = dbias.to(graded[3].dtype)
+        if torch.is_grad_enabled():  # create_graph=True
+            dq, dk, dv = _NoSecondDerivative.apply((dq, dk, dv), *graded[:3], d_o)
         return (None, None, None, dq if want_q else None, dk if want_k else None,
                 dv if want_v else None, dbias, dsink)
+
+
+class _NoSecondDerivative(torch.autograd.Function):
+    """Hands first gradients on, and raises when someone differentiates them: taken as constants they
+    would be silently wrong."""
+
+    @staticmethod
+    def forward(ctx: Any, grads: tuple, *depends_on: Any) -> tuple:
+        return grads
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> tuple:
+        raise NotImplementedError("tilewise.attention has no second derivative; accepted: backward "
+                                  "once, or an eager attention where create_graph needs more")
 
 
 def _joined(graded: tuple, rest: tuple) -> Operands:
