@@ -12,11 +12,16 @@ _MOST_SETTINGS = 1024
 _settings: dict[tuple, Settings] = {}
 
 
+def _compiling() -> bool:
+    """Under torch.compile nothing is remembered: it would guard on the memory and compile again."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
+
+
 def _remembered(names: tuple, values: tuple) -> Settings:
     """settings_of, without paying for it on every call."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.compiler.is_compiling():
-        return settings_of(dict(zip(names, values)))  # the compiler would guard on the whole dict
+    if _compiling():
+        return settings_of(dict(zip(names, values)))
     try:
         found = _settings.get(values)
     except TypeError:  # a window given as a list
@@ -38,16 +43,18 @@ _backends: dict[type, Any] = {}  # by the class of an array
 
 def _backend(q: Any) -> Any:
     """The module that differentiates arrays like `q`, or None."""
-    kind = type(q)
-    if kind not in _backends:
-        torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
-        found = None
-        if torch is not None and isinstance(q, torch.Tensor):
-            from . import _torch as found
-        elif jax is not None and isinstance(q, jax.Array):
-            from . import _jax as found
-        _backends[kind] = found
-    return _backends[kind]
+    remember = not _compiling()
+    if remember and type(q) in _backends:
+        return _backends[type(q)]
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    found = None
+    if torch is not None and isinstance(q, torch.Tensor):
+        from . import _torch as found
+    elif jax is not None and isinstance(q, jax.Array):
+        from . import _jax as found
+    if remember:
+        _backends[type(q)] = found
+    return found
 
 
 def _seed(settings: Settings, seed: Any) -> int:
