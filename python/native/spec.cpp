@@ -54,8 +54,8 @@ bool read(std::string_view text, Device& out) {
   out.kind = Device::Kind::kCuda;
   return text.substr(0, 5) == "cuda:" && read(text.substr(5), out.index);
 }
-// The dtype, then a dot for each of the four dims that is broadcast and a colon for each that isn't:
-// "f32..::" is a (1, 1, Sq, Sk) bias.
+// The dtype, then a dot for each of the four dims that is broadcast and a colon for each that
+// isn't: "f32..::" is a (1, 1, Sq, Sk) bias.
 bool read(std::string_view text, Bias& out) {
   if (text.size() < 5) return false;
   const std::string_view dims = text.substr(text.size() - 4);
@@ -65,11 +65,12 @@ bool read(std::string_view text, Bias& out) {
   return read(text.substr(0, text.size() - 4), out.dtype);
 }
 
-
 using Reader = bool (*)(std::string_view, Request&);
 
-#define TILEWISE_FIELD(name, place) \
-  { name, [](std::string_view text, Request& r) { return read(text, r.place); } }
+#define TILEWISE_FIELD(name, place)                                             \
+  {                                                                             \
+    name, [](std::string_view text, Request& r) { return read(text, r.place); } \
+  }
 const std::map<std::string_view, Reader>& readers() {
   static const std::map<std::string_view, Reader> table = {
       TILEWISE_FIELD("batch", problem.batch),

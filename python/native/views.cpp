@@ -57,10 +57,16 @@ Tensor tensor_of(nb::handle view) {
 Inputs inputs_of(nb::handle views) {
   expect_count(views, 12);
   Inputs in;
-  Tensor* const tensors[] = {&in.q,          &in.k,    &in.v,
-                             &in.alibi_slopes, &in.bias, &in.sink,
-                             &in.cu_seqlens_q, &in.cu_seqlens_kv,
-                             &in.seqused_q,    &in.seqused_kv};
+  Tensor* const tensors[] = {&in.q,
+                             &in.k,
+                             &in.v,
+                             &in.alibi_slopes,
+                             &in.bias,
+                             &in.sink,
+                             &in.cu_seqlens_q,
+                             &in.cu_seqlens_kv,
+                             &in.seqused_q,
+                             &in.seqused_kv};
   for (int i = 0; i < 10; ++i) *tensors[i] = tensor_of(item(views, i));
   in.dropout_seed = bits(item(views, 10));
   in.dropout_offset = bits(item(views, 11));

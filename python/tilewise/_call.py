@@ -245,7 +245,9 @@ def one_framework(o: Operands) -> Any:
     """The framework of all operands; TypeError if they are of several."""
     framework = _arrays.framework_of("q", o.q)
     for name, array in zip(NAMES, o):
-        if array is not None and not framework.owns(array):
+        if array is None and name not in ("q", "k", "v"):
+            continue
+        if not framework.owns(array):
             other = _arrays.framework_of(name, array)
             raise TypeError(f"{name} is {other.__name__}'s and q is {framework.__name__}'s; accepted: "
                             "all arrays of one framework")

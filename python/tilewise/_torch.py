@@ -41,7 +41,7 @@ def _check(operands: Operands) -> bool:
     call's way."""
     device, wanted = operands.q.device, False
     for name, tensor in zip(NAMES, operands):
-        if tensor is None:
+        if tensor is None and name not in ("q", "k", "v"):
             continue
         if not isinstance(tensor, Tensor):
             one_framework(operands)  # says what it is

@@ -1,0 +1,139 @@
+"""Bad input: the usual Python exception with the library's message, and never a crash."""
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tilewise
+
+
+def ones(*shape, dtype=np.float32):
+    return np.ones(shape, dtype)
+
+
+Q = ones(2, 6, 4, 8)
+
+
+@pytest.mark.parametrize(("change", "error", "words"), [
+    ({"q": ones(6, 4, 8)}, ValueError, "q has rank 3; accepted: rank 4"),
+    ({"k": ones(2, 6, 4, 16)}, ValueError, "head_dim|k has shape"),
+    ({"k": ones(2, 6, 3, 8)}, ValueError, "heads_kv is 3; accepted: a divisor of heads_q"),
+    ({"v": ones(2, 5, 4, 8)}, ValueError, r"v has shape \(2, 5, 4, 8\); accepted: \(2, 6, 4, 8\)"),
+    ({"v": ones(2, 6, 4, 8, dtype=np.float16)}, ValueError, "v is f16; accepted: f32"),
+    ({"q": ones(2, 6, 4, 8, dtype=np.float64)}, TypeError, "q has dtype float64; accepted"),
+    ({"q": ones(2, 6, 4, 8, dtype=">f4")}, TypeError, "q has dtype >f4"),
+    ({"q": ones(2, 6, 4, 16)[..., ::2]}, ValueError, "q has stride 2 in its last dimension"),
+    ({"q": [[1.0]]}, TypeError, "q is a list; accepted: an array"),
+    ({"bias": ones(2, 4, 6)}, ValueError, "bias has rank 3"),
+    ({"bias": ones(2, 4, 6, 5)}, ValueError, "bias has shape"),
+    ({"sink": ones(3)}, ValueError, "sink has shape"),
+    ({"sink": ones(4, dtype=np.float16)}, ValueError, "sink is f16; accepted: f32"),
+    ({"alibi_slopes": ones(4, 2, 1)}, ValueError, "alibi_slopes has rank 3"),
+    ({"seqused_kv": np.array([7, 1], np.int32)}, ValueError, "seqused_kv"),
+    ({"seqused_kv": np.array([1, 1], np.int64)}, TypeError, "seqused_kv has dtype int64"),
+    ({"kernel": "fa9"}, ValueError, 'kernel is "fa9"; accepted on the CPU: auto'),
+    ({"kernel": "fa2 x=1"}, ValueError, "kernel is"),
+    ({"isa": "mmx"}, ValueError, 'isa is "mmx"'),
+    ({"align": "left"}, ValueError, 'align is "left"; accepted: "bottom-right", "top-left"'),
+    ({"window": 3}, ValueError, "window is 3; accepted"),
+    ({"window": (-2, 1)}, ValueError, "mask.left is -2"),
+    ({"scale": float("nan")}, ValueError, "scale is nan"),
+    ({"softcap": -1.0}, ValueError, "softcap is -1"),
+    ({"dropout_p": 1.0, "seed": 1}, ValueError, "dropout_p is 1"),
+    ({"dropout_p": 0.1}, ValueError, "seed is None with dropout"),
+    ({"tile_q": 7}, ValueError, "tile_q is 7"),
+    ({"threads": -1}, ValueError, "threads is -1"),
+    ({"causl": True}, TypeError, "causl"),
+], ids=str)
+def test_message(change, error, words):
+    call = {"q": Q, "k": Q, "v": Q} | change
+    with pytest.raises(error, match=words):
+        tilewise.attention(**call)
+
+
+@pytest.mark.parametrize(("cu", "words"), [
+    ([1, 6], "cu_seqlens"), ([0, 7], "cu_seqlens"), ([0, 4, 2, 6], "cu_seqlens"), ([], "batch is -1")])
+def test_lengths_that_lie(cu, words):
+    q = ones(6, 4, 8)
+    with pytest.raises(ValueError, match=words):
+        tilewise.attention_varlen(q, q, q, np.array(cu, np.int32), np.array(cu, np.int32))
+
+
+def test_torch_mixes():
+    torch = pytest.importorskip("torch")
+    q = torch.ones(1, 4, 2, 8)
+    with pytest.raises(TypeError, match="k is NumPy's and q is Torch's"):
+        tilewise.attention(q, q.numpy(), q)
+    with pytest.raises(NotImplementedError, match="alibi_slopes requires a gradient"):
+        tilewise.attention(q, q, q, alibi_slopes=torch.ones(2, requires_grad=True))
+    with pytest.raises(ValueError, match="k is on meta and q is on cpu"):
+        tilewise.attention(q, q.to("meta"), q)
+    with pytest.raises(TypeError, match="dtype torch.float64"):
+        tilewise.attention(q.double(), q.double(), q.double())
+
+
+def test_a_gpu_that_is_not_there():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("it is")
+    from tilewise import _native
+    plan = _native.make_plan("batch=1 heads_q=1 heads_kv=1 seq_q=4 seq_kv=4 head_dim=8 head_dim_v=8 "
+                             "dtype=bf16 device=cuda:0")
+    view = (4096, 2, 1, 0, (1, 4, 1, 8), (32, 8, 8, 1))
+    with pytest.raises(RuntimeError, match="driver|CUDA"):
+        plan.run_forward((view, view, view, *[None] * 7, 0, 0), (view, None), (0, 0, 0))
+    with pytest.raises(NotImplementedError, match="needs f16 or bf16 inputs"):
+        tilewise.plan((1, 4, 1, 8), (1, 4, 1, 8), (1, 4, 1, 8), device="cuda")
+
+
+SIZES = st.integers(0, 5)
+DTYPES = st.sampled_from([np.float32, np.float16, np.int32, np.float64])
+REAL = st.floats(allow_nan=True, allow_infinity=True)
+INTEGERS = st.integers(-3, 9) | st.integers(-2**70, 2**70)
+
+
+@st.composite
+def arrays(draw, rank=None):
+    rank = draw(st.integers(0, 6)) if rank is None else rank
+    shape = tuple(draw(SIZES) for _ in range(rank))
+    array = np.random.default_rng(1).integers(-2, 9, shape).astype(draw(DTYPES))
+    if rank and draw(st.booleans()):
+        array = np.repeat(array, 2, draw(st.integers(0, rank - 1)))[..., ::draw(
+            st.sampled_from([1, 2, -1]))]
+    return array
+
+
+ANY = st.none() | arrays() | REAL | st.text(max_size=3)
+OPTIONS = {
+    "causal": st.booleans(), "window": st.none() | st.tuples(INTEGERS, INTEGERS) | REAL,
+    "scale": st.none() | REAL, "softcap": REAL, "align": st.text(max_size=9), "dropout_p": REAL,
+    "seed": st.none() | INTEGERS, "kernel": st.sampled_from(["auto", "fa1", "fa2", "reference", "x"]),
+    "threads": INTEGERS, "tile_q": INTEGERS, "tile_kv": INTEGERS, "bias": ANY | arrays(4),
+    "sink": ANY | arrays(1), "alibi_slopes": ANY | arrays(1), "seqused_q": ANY | arrays(1),
+    "seqused_kv": ANY | arrays(1), "return_lse": st.booleans(),
+}
+USUAL = (ValueError, TypeError, NotImplementedError, RuntimeError, OverflowError, MemoryError)
+
+
+@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@given(q=arrays(4), same=st.booleans(), k=arrays(4) | ANY, v=arrays(4) | ANY,
+       options=st.fixed_dictionaries({}, optional=OPTIONS))
+def test_any_dense_call(q, same, k, v, options):
+    try:
+        tilewise.attention(q, q if same else k, q if same else v, **options)
+    except USUAL as error:
+        assert str(error)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(q=arrays(3), cu=st.lists(INTEGERS.filter(lambda n: abs(n) < 2**31), max_size=5),
+       longest=st.none() | INTEGERS, k=arrays(3) | ANY, same=st.booleans(),
+       options=st.fixed_dictionaries({}, optional=OPTIONS))
+def test_any_packed_call(q, cu, longest, k, same, options):
+    lengths = np.array(cu, np.int32)
+    k = q if same else k
+    try:
+        tilewise.attention_varlen(q, k, k, lengths, lengths, max_seqlen_q=longest,
+                                  max_seqlen_kv=longest, **options)
+    except USUAL as error:
+        assert str(error)
