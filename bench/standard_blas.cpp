@@ -15,6 +15,7 @@
 
 #include "blas_attention.h"
 #include "core/half.h"
+#include "cpu/machine.h"
 #include "io/bench_record.h"
 #include "plan/io_model.h"
 
@@ -159,7 +160,7 @@ void record(const Settings& s, const Contender& c, double ceiling) {
   io::BenchRecord r;
   r.pass = "fwd";
   r.problem = c.problem;
-  r.device = io::cpu_device_name();
+  r.device = "CPU " + cpu::machine().model;
   r.threads = s.threads;
   r.impl = c.impl;
   r.kernel = c.kernel;
@@ -261,7 +262,7 @@ int main(int argc, char** argv) {
   for (const char* name : {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"})
     if (std::getenv(name))
       fmt::print(stderr, "warning: {} is set and may slow the baseline; unset it\n", name);
-  fmt::print("{}\n{}\n", tilewise::io::cpu_device_name(), blas_description());
+  fmt::print("{}\n{}\n", "CPU " + tilewise::cpu::machine().model, blas_description());
   const double ceiling = measure_sgemm_flops(s.threads, s.clock);
   fmt::print("sgemm 2048^3: {:.1f} GFLOP/s\n", ceiling * 1e-9);
   bool fast_enough = true;

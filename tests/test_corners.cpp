@@ -96,8 +96,14 @@ TEST(Corners, BiasAtTheLimitsOfItsDtype) {
         tilewise_test::run_forward(c.problem, row_of_table.options(), w.in, w.out);
         const Verdict o = judge(measure_output(c.problem, oracle, w.out));
         EXPECT_TRUE(o.pass) << row_of_table.name() << " [" << c.name << "] " << o.text;
-        for (const Verdict& v : judge_lse(oracle, w.out))
-          EXPECT_TRUE(v.pass) << row_of_table.name() << " [" << c.name << "] " << v.text;
+        // judge_lse allows what rounding a logit with such a bias may cost; LSE itself is small
+        // here.
+        std::size_t next = 0;
+        for_each_offset(w.out.lse, [&](std::int64_t offset) {
+          const double lse = load_element(w.out.lse, offset), ref = oracle.ref.lse[next++];
+          EXPECT_LE(std::abs(lse - ref), 1e-5 + 1e-6 * std::abs(ref))
+              << row_of_table.name() << " [" << c.name << "]";
+        });
       }
     }
 }

@@ -182,6 +182,17 @@ class TensorValidation : public testing::Test {
   }
 };
 
+TEST_F(TensorValidation, OutputsApartFromInputsAndEachOther) {
+  check(make_case(), [](Workload& w) { w.out.o.data = w.in.q.data; },
+        {true, false, {"o overlaps q", "memory of their own"}});
+  check_output([](Outputs& out) { out.lse.data = out.o.data; }, {"o overlaps lse"});
+  check_output([](Outputs& out) { out.lse.strides[2] = 0; }, {"lse has stride 0 in dimension 2"});
+  check(make_case(), [](Workload& w) { w.grads.dv.data = w.in.bias.data; },
+        {false, true, {"dv overlaps bias"}});
+  check_gradient([](Gradients& g) { g.dq.data = g.d_o.data; }, {"dq overlaps "});
+  check_gradient([](Gradients& g) { g.dk.data = g.dv.data; }, {"dk overlaps dv"});
+}
+
 TEST_F(TensorValidation, NullPointers) {
   check_input([](Inputs& in) { in.q.data = nullptr; }, {"q ", "null"});
   check_input([](Inputs& in) { in.k.data = nullptr; }, {"k ", "null"});

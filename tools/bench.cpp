@@ -8,11 +8,13 @@
 
 #include "bench_grid.h"
 #include "command.h"
+#include "cpu/machine.h"
 #include "cuda/runtime/driver.h"
 #include "flags.h"
 #include "gpu_memory.h"
 #include "io/bench_record.h"
 #include "meter.h"
+#include "numbers.h"
 #include "plan/io_model.h"
 #include "progress.h"
 #include "report.h"
@@ -59,7 +61,7 @@ Status bench(const Flags& f) {
   if (gpu)
     if (Status s = use_gpu(f.grid.device.index); !s.ok()) return s;
   const std::string device =
-      gpu ? (*cuda::device_context(f.grid.device.index))->name : io::cpu_device_name();
+      gpu ? (*cuda::device_context(f.grid.device.index))->name : "CPU " + cpu::machine().model;
   std::map<int, double> ceilings;  // by threads
   fmt::print(
       "{}\n{:<4} {:<5} {:<9} {:>3} {:>3} {:>3} {:>7} {:>4} {:>4}  {:<9} {:<7} {:>3} {:>10} {:>9} "
@@ -106,7 +108,7 @@ void add_bench(CLI::App& app, Run& run) {
     return sub->add_option(name, to, help)->delimiter(',')->capture_default_str();
   };
   const auto number = [&](const char* name, auto& to, const char* help) {
-    sub->add_option(name, to, help)->check(CLI::PositiveNumber.description(""))->type_name("N");
+    sub->add_option(name, to, help)->check(whole_number(1))->type_name("N");
   };
   list("--pass", g.passes, "fwd, bwd")->check(CLI::IsMember({"fwd", "bwd"}).description(""));
   const std::map<std::string, DType> dtypes = {

@@ -16,6 +16,7 @@
 #include "cuda/runtime/cubin_store.h"
 #include "io/atomic_file.h"
 #include "load.h"
+#include "numbers.h"
 #include "progress.h"
 #include "report.h"
 
@@ -181,7 +182,7 @@ void add_compile(CLI::App& app, Run& run) {
       ->group(kGroup);
   sub->add_option("-o,--out", f->out, "the bundle")->type_name("FILE")->group(kGroup);
   sub->add_option("--threads", f->threads, "processes that compile; default all cores")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(whole_number())
       ->type_name("N")
       ->group(kGroup);
   sub->add_flag("--list", f->list, "print the kernels' names and compile nothing")->group(kGroup);

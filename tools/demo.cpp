@@ -8,9 +8,11 @@
 #include <random>
 
 #include "command.h"
+#include "cpu/machine.h"
 #include "demo_layer.h"
 #include "io/bench_record.h"
 #include "io/safetensors.h"
+#include "numbers.h"
 #include "progress.h"
 #include "report.h"
 
@@ -72,7 +74,7 @@ Status print_growth(const Problem& problem) {
 }
 
 Expected<bool> demo(const std::string& path, int repeat) {
-  fmt::print("{} on {}\n", path, io::cpu_device_name());
+  fmt::print("{} on {}\n", path, "CPU " + cpu::machine().model);
   const Expected<std::vector<std::string>> layers = layers_in(path);
   if (!layers.ok()) return layers.status();
   bool pass = true;
@@ -112,7 +114,7 @@ void add_demo(CLI::App& app, Run& run) {
       ->required()
       ->type_name("FILE");
   sub->add_option("--repeat", *repeat, "timed runs of each; the median counts; default 9")
-      ->check(CLI::PositiveNumber.description(""))
+      ->check(whole_number(1))
       ->type_name("N");
   sub->footer(
       "Exit code 1 when an error is out of the rule.\n\n"

@@ -5,7 +5,10 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <limits>
 #include <map>
+
+#include "numbers.h"
 
 namespace tilewise::tools {
 namespace {
@@ -51,14 +54,21 @@ void add_score_flags(CLI::App& app, ScoreFlags& s) {
       ->transform(CLI::CheckedTransformer(kAligns, CLI::ignore_case).description(""))
       ->type_name("bottom-right|top-left")
       ->group(kGroup);
-  app.add_option("--scale", s.scale, "of Q K^T; default 1/sqrt(D)")->type_name("X")->group(kGroup);
-  app.add_option("--softcap", s.softcap, "s becomes C tanh(s / C)")->type_name("C")->group(kGroup);
+  app.add_option("--scale", s.scale, "of Q K^T; default 1/sqrt(D)")
+      ->check(real_number())
+      ->type_name("X")
+      ->group(kGroup);
+  app.add_option("--softcap", s.softcap, "s becomes C tanh(s / C)")
+      ->check(real_number())
+      ->type_name("C")
+      ->group(kGroup);
   app.add_option("--dropout", s.dropout, "drop probabilities with P")
+      ->check(real_number())
       ->type_name("P")
       ->group(kGroup);
   const auto number = [&](const char* name, std::uint64_t& to, const char* help) {
     app.add_option(name, to, help)
-        ->check(CLI::NonNegativeNumber.description(""))  // or -1 would become 2^64 - 1
+        ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
         ->type_name("N")
         ->group(kGroup);
   };
@@ -69,7 +79,7 @@ void add_score_flags(CLI::App& app, ScoreFlags& s) {
 void add_size_flags(CLI::App& app, SizeFlags& s) {
   const auto add = [&](const char* name, std::int64_t& to, const char* help) {
     app.add_option(name, to, help)
-        ->check(CLI::NonNegativeNumber.description(""))
+        ->check(whole_number())
         ->type_name("N")
         ->group("Sizes, instead of --q, --k and --v");
   };
@@ -136,10 +146,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       ->type_name("auto|avx512|avx2|scalar")
       ->group(kGroup);
   const auto count = [&](const char* name, auto& to, const char* help) {
-    app.add_option(name, to, help)
-        ->check(CLI::NonNegativeNumber.description(""))
-        ->type_name("N")
-        ->group(kGroup);
+    app.add_option(name, to, help)->check(whole_number())->type_name("N")->group(kGroup);
   };
   count("--threads", o.threads, "CPU threads; default all. Results never depend on it");
   app.add_flag("--deterministic", o.deterministic, "gradients bitwise equal on every run")

@@ -22,6 +22,11 @@ std::string shape_of(const Tensor& t) {
   return io::shape_text({t.shape.data(), static_cast<std::size_t>(t.rank)});
 }
 
+// Unless --dtype asks for it, rounding is not done in silence.
+void note_rounding(const char* flag, const std::string& path, const HostTensor& tensor) {
+  if (tensor.was_f64()) fmt::print(stderr, "tilewise: {} {} is f64, rounded to f32\n", flag, path);
+}
+
 // Fills a Loaded step by step; the first failure stays.
 class Loader {
  public:
@@ -51,6 +56,7 @@ class Loader {
       return refuse(flag, "needs a tensor here: FILE.npy or FILE.safetensors:NAME");
     Expected<HostTensor> tensor = io::read_tensor(path, role);
     if (!tensor.ok()) return refuse(flag, tensor.status().message());
+    if (!flags_.score.dtype) note_rounding(flag, path, *tensor);
     *to = tensor->view();
     out_.owned.push_back(std::move(*tensor));
     return {};
@@ -284,6 +290,7 @@ Expected<io::HostTensor> load_numbers(const char* flag, const std::string& path,
   if (path.empty()) return HostTensor();
   Expected<HostTensor> tensor = io::read_tensor(path, Role::kNumbers);
   if (!tensor.ok()) return refuse(flag, tensor.status().message());
+  if (as == DType::kF32) note_rounding(flag, path, *tensor);
   if (tensor->dtype() == as) return tensor;
   return io::convert(*tensor, as);
 }

@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "load.h"
+#include "numbers.h"
 #include "report.h"
 #include "sweep_chart.h"
 
@@ -44,11 +45,11 @@ void add_plan(CLI::App& app, Run& run) {
   add_run_flags(*sub, f->run);
   sub->add_option("--fast-memory", f->run.options.fast_memory_bytes,
                   "M of the IO model in bytes; default the device's (L2 on a CPU)")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(whole_number())
       ->type_name("M");
   CLI::Option* sweep =
       sub->add_option("--sweep", f->sweep, "draw the traffic against N = Sq = Sk up to this")
-          ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 30).description(""))
+          ->check(whole_number(2, 1 << 30))
           ->type_name("N");
   CLI::Option* chart =
       sub->add_option("-o,--chart", f->chart, "where the SVG chart goes; default traffic.svg")

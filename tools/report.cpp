@@ -96,12 +96,4 @@ void print_run(const RunReport& r, bool json) {
   fmt::print("{}\n", line.dump(2));
 }
 
-std::string bytes_text(double bytes) {
-  if (bytes < 1024) return fmt::format("{:.0f} B", bytes);
-  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
-  int unit = -1;
-  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
-  return fmt::format("{:.1f} {}", bytes, kUnits[unit]);
-}
-
 }  // namespace tilewise::tools

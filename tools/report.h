@@ -1,10 +1,11 @@
-// A plan and a finished run as JSON for programs, and quantities as words for people.
+// A plan and a finished run as JSON for programs, and what a run wrote as words for people.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 
+#include "core/bytes_text.h"
 #include "io/tensor_file.h"
 #include "tilewise/plan.hpp"
 
@@ -23,8 +24,5 @@ struct RunReport {
 
 // On stdout: one line for each file, or one JSON object.
 void print_run(const RunReport& report, bool json);
-
-// "3.2 MiB", "16.0 GiB"; below a KiB in bytes.
-std::string bytes_text(double bytes);
 
 }  // namespace tilewise::tools

@@ -58,7 +58,7 @@ Status cuda_forward(const Plan& plan, const Inputs& in, const Outputs& out, cons
   if (const auto again = cuda::forward_again(plan, in, out, launch))
     return with_problem(*again, plan);
   Status s = check_inputs(plan, in);
-  if (s.ok()) s = check_outputs(plan, out);
+  if (s.ok()) s = check_outputs(plan, in, out);
   if (!s.ok()) return s;
   return with_problem(cuda::forward(plan, in, out, launch), plan);
 }
@@ -70,7 +70,7 @@ Status forward(const Plan& plan, const Inputs& in, const Outputs& out, const Lau
   const auto choice = find_choice(plan.forward);
   Status s = choice.status();
   if (s.ok()) s = check_inputs(plan, in);
-  if (s.ok()) s = check_outputs(plan, out);
+  if (s.ok()) s = check_outputs(plan, in, out);
   if (s.ok()) s = check_launch(plan.forward, launch);
   if (!s.ok()) return s;
   return guarded([&] {
@@ -85,7 +85,7 @@ Status backward(const Plan& plan, const Inputs& in, const Gradients& grads, cons
   const auto choice = find_choice(plan.backward);
   Status s = choice.status();
   if (s.ok()) s = check_inputs(plan, in);
-  if (s.ok()) s = check_gradients(plan, grads);
+  if (s.ok()) s = check_gradients(plan, in, grads);
   if (s.ok()) s = check_launch(plan.backward, launch);
   if (!s.ok()) return s;
   return guarded([&] {

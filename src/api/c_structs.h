@@ -9,14 +9,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/invalid.h"
 #include "tilewise/tilewise.h"
 #include "tilewise/tilewise.hpp"
 
 namespace tilewise {
-
-inline Status invalid(std::string message) {
-  return {StatusCode::kInvalidArgument, std::move(message)};
-}
 
 // No struct of ours is near this; a larger size is an uninitialized field, not a newer header.
 inline constexpr std::size_t kMaxStructBytes = 4096;

@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "core/invalid.h"
+
 namespace tilewise {
 namespace {
-
-Status invalid(std::string message) {
-  return {StatusCode::kInvalidArgument, std::move(message)};
-}
 
 std::int64_t i32_at(const Tensor& t, std::int64_t i) {
   return static_cast<const std::int32_t*>(t.data)[i * t.strides[0]];

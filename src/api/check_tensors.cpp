@@ -4,19 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "api/check_lengths.h"
+#include "api/check_overlap.h"
+#include "core/invalid.h"
 
 namespace tilewise {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
-
-Status invalid(std::string message) {
-  return {StatusCode::kInvalidArgument, std::move(message)};
-}
 
 enum class Presence { kRequired, kOptional };
 enum class LastDim { kContiguous, kAny };
@@ -106,6 +105,19 @@ Shape bias_shape(const Problem& p) {
           b.broadcast_q ? 1 : p.seq_q, b.broadcast_kv ? 1 : p.seq_kv};
 }
 
+std::array<PlacedTensor, 10> placed(const Inputs& in) {
+  return {{{"q", in.q},
+           {"k", in.k},
+           {"v", in.v},
+           {"alibi_slopes", in.alibi_slopes},
+           {"bias", in.bias},
+           {"sink", in.sink},
+           {"cu_seqlens_q", in.cu_seqlens_q},
+           {"cu_seqlens_kv", in.cu_seqlens_kv},
+           {"seqused_q", in.seqused_q},
+           {"seqused_kv", in.seqused_kv}}};
+}
+
 constexpr auto kContiguous = LastDim::kContiguous;
 constexpr auto kAny = LastDim::kAny;
 constexpr auto kRequired = Presence::kRequired;
@@ -136,18 +148,21 @@ Status check_inputs(const Plan& plan, const Inputs& in) {
   return check_lengths(p, in);
 }
 
-Status check_outputs(const Plan& plan, const Outputs& out) {
+Status check_outputs(const Plan& plan, const Inputs& in, const Outputs& out) {
   const Problem& p = plan.problem;
   const DType dtype = p.out_dtype.value_or(p.dtype);
-  return check_all(plan, {{{"o", q_shape(p, p.head_dim_v), dtype, kContiguous}, out.o},
-                          {{"lse", lse_shape(p), DType::kF32, kAny, kOptional}, out.lse}});
+  const Status s =
+      check_all(plan, {{{"o", q_shape(p, p.head_dim_v), dtype, kContiguous}, out.o},
+                       {{"lse", lse_shape(p), DType::kF32, kAny, kOptional}, out.lse}});
+  const PlacedTensor written[] = {{"o", out.o}, {"lse", out.lse}};
+  return s.ok() ? check_overlap(written, placed(in)) : s;
 }
 
-Status check_gradients(const Plan& plan, const Gradients& g) {
+Status check_gradients(const Plan& plan, const Inputs& in, const Gradients& g) {
   const Problem& p = plan.problem;
   const DType out = p.out_dtype.value_or(p.dtype);
   const Shape o = q_shape(p, p.head_dim_v), lse = lse_shape(p);
-  return check_all(
+  const Status s = check_all(
       plan,
       {{{"o", o, out, kContiguous}, g.o},
        {{"lse", lse, DType::kF32}, g.lse},
@@ -158,6 +173,12 @@ Status check_gradients(const Plan& plan, const Gradients& g) {
        {{"dv", kv_shape(p, p.head_dim_v), p.dtype, kContiguous}, g.dv},
        {{"dbias", bias_shape(p), DType::kF32, kContiguous, kOptional, p.bias.present}, g.dbias},
        {{"dsink", {p.heads_q}, DType::kF32, kAny, kOptional, p.sink}, g.dsink}});
+  if (!s.ok()) return s;
+  const PlacedTensor written[] = {
+      {"dq", g.dq}, {"dk", g.dk}, {"dv", g.dv}, {"dbias", g.dbias}, {"dsink", g.dsink}};
+  const PlacedTensor given[] = {{"o", g.o}, {"lse", g.lse}, {"d_o", g.d_o}, {"d_lse", g.d_lse}};
+  const Status apart = check_overlap(written, placed(in));
+  return apart.ok() ? check_overlap(written, given) : apart;
 }
 
 Status check_launch(const PassPlan& pass, const Launch& launch) {

@@ -7,8 +7,9 @@
 namespace tilewise {
 
 Status check_inputs(const Plan& plan, const Inputs& in);
-Status check_outputs(const Plan& plan, const Outputs& out);
-Status check_gradients(const Plan& plan, const Gradients& grads);
+// These two also hold what is written apart from what is read.
+Status check_outputs(const Plan& plan, const Inputs& in, const Outputs& out);
+Status check_gradients(const Plan& plan, const Inputs& in, const Gradients& grads);
 Status check_launch(const PassPlan& pass, const Launch& launch);
 
 }  // namespace tilewise

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace tilewise::io {
@@ -77,16 +76,6 @@ Status append_record(const std::string& path, const BenchRecord& record) {
   const bool closed = close(fd) == 0;
   if (written != static_cast<ssize_t>(line.size())) return cannot_append(path, write_error);
   return closed ? Status() : cannot_append(path, errno);
-}
-
-std::string cpu_device_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.rfind("model name", 0) == 0 && colon != std::string::npos)
-      return "CPU " + line.substr(colon + 2);
-  }
-  return "CPU unknown";
 }
 
 }  // namespace tilewise::io

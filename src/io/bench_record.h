@@ -30,7 +30,4 @@ std::string to_json_line(const BenchRecord& record);
 // kInvalidArgument with the path and the system's reason.
 Status append_record(const std::string& path, const BenchRecord& record);
 
-// "CPU AMD EPYC 9654"; "CPU unknown" when the system does not say.
-std::string cpu_device_name();
-
 }  // namespace tilewise::io

@@ -30,6 +30,10 @@ class HostTensor {
   std::int64_t elements() const { return view_.elements(); }
   std::int64_t bytes() const { return elements() * size_of(view_.dtype); }
 
+  // Read from a file of float64, which no kernel takes.
+  bool was_f64() const { return was_f64_; }
+  void set_was_f64() { was_f64_ = true; }
+
   // Valid as long as this object lives; not given() when this one holds nothing.
   const Tensor& view() const { return view_; }
   void* data() const { return view_.data; }
@@ -44,6 +48,7 @@ class HostTensor {
   };
   std::unique_ptr<void, Free> memory_;
   Tensor view_;
+  bool was_f64_ = false;
 };
 
 // One of f32, f16, bf16 as another, rounded to nearest even. kInvalidArgument for i32.

@@ -115,6 +115,7 @@ Expected<HostTensor> read_payload(const Source& source, const Payload& payload, 
   else
     s = source.read(payload.offset, tensor->data(), static_cast<std::uint64_t>(*bytes));
   if (!s.ok()) return s;
+  if (payload.type == StoredType::kF64) tensor->set_was_f64();
   return tensor;
 }
 

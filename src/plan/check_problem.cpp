@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/invalid.h"
 #include "core/mask.h"
 
 namespace tilewise {
@@ -16,10 +17,6 @@ constexpr std::int64_t kMaxLength = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 31;
 constexpr double kMaxRows = 0x1p40;  // batch * heads * length of one tensor
 constexpr std::int64_t kMaxHeadDim = 512;
-
-Status invalid(std::string message) {
-  return {StatusCode::kInvalidArgument, std::move(message)};
-}
 
 struct Bound {
   const char* name;
@@ -73,6 +70,14 @@ Status check_scores(const Problem& p) {
 }
 
 }  // namespace
+
+Status check_device(Device device) {
+  if (device.kind == Device::Kind::kCpu && device.index != 0)
+    return invalid(fmt::format("device.index is {}; accepted for the CPU: 0", device.index));
+  if (device.index < 0)
+    return invalid(fmt::format("device.index is {}; accepted: 0 or more", device.index));
+  return {};
+}
 
 Status check_problem(const Problem& p) {
   Status s = check_sizes(p);

@@ -5,6 +5,8 @@
 
 namespace tilewise {
 
+// The CPU is one; which GPUs there are is asked when one is to run.
+Status check_device(Device device);
 Status check_problem(const Problem& problem);
 Status check_options(const Options& options);
 

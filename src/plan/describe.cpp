@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "core/bytes_text.h"
 #include "cpu/registry.h"
 #include "cuda/table.h"
 #include "plan/io_model.h"
@@ -10,13 +11,6 @@
 
 namespace tilewise {
 namespace {
-
-std::string bytes(double n) {
-  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  int unit = 0;
-  while (n >= 1024 && unit < 5) n /= 1024, ++unit;
-  return unit == 0 ? fmt::format("{:.0f} B", n) : fmt::format("{:.4g} {}", n, kUnits[unit]);
-}
 
 std::string flops(double n) {
   static const char* const kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
@@ -53,7 +47,7 @@ std::string modifier_words(const Problem& p) {
 }
 
 void append_traffic(std::string& out, const char* order, double n, double least) {
-  out += fmt::format("      {:<20} {:>10}  {:6.1f} x the least\n", order, bytes(n),
+  out += fmt::format("      {:<20} {:>10}  {:6.1f} x the least\n", order, bytes_text(n),
                      least > 0 ? n / least : 0.0);
 }
 
@@ -71,10 +65,10 @@ void append_pass(std::string& out, Pass which, const PassPlan& pass) {
       if (pass.kernel == row.name)
         out += fmt::format("    {}: {}\n", row.name,
                            which == Pass::kForward ? row.summary : row.backward_summary);
-    out += fmt::format("    workspace {}, {}\n", bytes(static_cast<double>(pass.workspace_bytes)),
-                       flops(pass.flops));
+    out += fmt::format("    workspace {}, {}\n",
+                       bytes_text(static_cast<double>(pass.workspace_bytes)), flops(pass.flops));
     out += fmt::format("    slow-memory traffic with {} of fast memory (least possible {}):\n",
-                       bytes(pass.io.fast_memory_bytes), bytes(pass.io.least_bytes));
+                       bytes_text(pass.io.fast_memory_bytes), bytes_text(pass.io.least_bytes));
     append_traffic(out, "standard: all scores", pass.io.standard_bytes, pass.io.least_bytes);
     append_traffic(out, "fa1: keys outside", pass.io.fa1_bytes, pass.io.least_bytes);
     append_traffic(out, "fa2: queries outside", pass.io.fa2_bytes, pass.io.least_bytes);

@@ -119,7 +119,8 @@ Expected<Plan> cpu_plan(Plan plan) {
 }  // namespace
 
 Expected<Plan> make_plan(const Problem& problem, Device device, const Options& options) {
-  Status s = check_problem(problem);
+  Status s = check_device(device);
+  if (s.ok()) s = check_problem(problem);
   if (s.ok()) s = check_options(options);
   if (!s.ok()) return s;
   const Plan plan{problem, device, options, {}, {}};

@@ -77,14 +77,34 @@ double absolute(double x) {
 
 enum class Terms { kSigned, kAbsolute };
 
-HeadGradients<double> head_backward(const Head& head, const Tensor& d_o, const Tensor& d_lse,
-                                    Terms terms) {
+// Rows whose LSE is given by a wider softmax than their own: P shrinks to its share of that, and
+// Delta_i = sum_d O_id dO_id, of the whole's O, is returned; NaN for the other rows.
+std::vector<double> widen(const Head& head, const Outputs& given, const Dense& g_o, Softmax& soft) {
+  std::vector<double> delta(soft.lse.size(), std::numeric_limits<double>::quiet_NaN());
+  if (!given.lse.given()) return delta;
+  const Dense o = gather<double>(given.o, head.q, head.head);
+  for (std::int64_t i = 0; i < soft.p.rows; ++i) {
+    const double own = soft.lse[i], whole = lse_gradient(head, given.lse, i);
+    if (!std::isfinite(own) || !std::isfinite(whole)) continue;
+    if (std::abs(whole - own) <= 1e-6 * std::fmax(1, std::abs(own))) continue;
+    const double share = std::exp(own - whole);
+    for (std::int64_t j = 0; j < soft.p.cols; ++j) soft.p(i, j) *= share;
+    soft.p_sink[i] *= share;
+    delta[i] = 0;
+    for (std::int64_t d = 0; d < o.cols; ++d) delta[i] += o(i, d) * g_o(i, d);
+  }
+  return delta;
+}
+
+HeadGradients<double> head_backward(const Head& head, const Gradients& grads, Terms terms) {
   const Inputs& in = head.in;
+  const Tensor &d_o = grads.d_o, &d_lse = grads.d_lse;
   Dense q = gather<double>(in.q, head.q, head.head);
   Dense k = gather<double>(in.k, head.kv, head.kv_head());
   Dense v = gather<double>(in.v, head.kv, head.kv_head());
   Dense g_o = gather<double>(d_o, head.q, head.head);
-  const Softmax soft = softmax(head, q, k);
+  Softmax soft = softmax(head, q, k);
+  const std::vector<double> wider_delta = widen(head, {grads.o, grads.lse}, g_o, soft);
   double scale = head.scale();
   if (terms == Terms::kAbsolute) {
     q = mapped(q, absolute), k = mapped(k, absolute), v = mapped(v, absolute);
@@ -100,6 +120,7 @@ HeadGradients<double> head_backward(const Head& head, const Tensor& d_o, const T
     const double* p = soft.p.row(i);
     double delta = 0;
     for (std::int64_t j = 0; j < r.ds.cols; ++j) delta += p[j] == 0 ? 0 : p[j] * g[j];
+    if (!std::isnan(wider_delta[i])) delta = wider_delta[i];
     double shift = lse_gradient(head, d_lse, i) - delta;
     if (terms == Terms::kAbsolute) shift = std::abs(lse_gradient(head, d_lse, i)) + delta;
     for (std::int64_t j = 0; j < r.ds.cols; ++j) g[j] = p[j] == 0 ? 0 : p[j] * (g[j] + shift);
@@ -114,6 +135,13 @@ HeadGradients<double> head_backward(const Head& head, const Tensor& d_o, const T
   r.dq = product(dx, k, ZeroWeights::kSkip);
   r.dk = product(transposed(dx), q, ZeroWeights::kSkip);
   return r;
+}
+
+Gradients only(const Tensor& d_o, const Tensor& d_lse) {
+  Gradients grads;
+  grads.d_o = d_o;
+  grads.d_lse = d_lse;
+  return grads;
 }
 
 }  // namespace
@@ -150,14 +178,19 @@ std::vector<double> logit_magnitude(const Problem& p, const Inputs& in) {
 
 BackwardResult backward(const Problem& p, const Inputs& in, const Tensor& d_o,
                         const Tensor& d_lse) {
+  return backward_given(p, in, only(d_o, d_lse));
+}
+
+BackwardResult backward_given(const Problem& p, const Inputs& in, const Gradients& grads) {
   return collect_backward(
-      p, in, [&](const Head& head) { return head_backward(head, d_o, d_lse, Terms::kSigned); });
+      p, in, [&](const Head& head) { return head_backward(head, grads, Terms::kSigned); });
 }
 
 BackwardResult backward_magnitude(const Problem& p, const Inputs& in, const Tensor& d_o,
                                   const Tensor& d_lse) {
+  const Gradients grads = only(d_o, d_lse);
   return collect_backward(
-      p, in, [&](const Head& head) { return head_backward(head, d_o, d_lse, Terms::kAbsolute); });
+      p, in, [&](const Head& head) { return head_backward(head, grads, Terms::kAbsolute); });
 }
 
 }  // namespace tilewise::reference

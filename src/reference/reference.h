@@ -31,6 +31,10 @@ std::vector<double> logit_magnitude(const Problem& problem, const Inputs& in);
 BackwardResult backward(const Problem& problem, const Inputs& in, const Tensor& d_o,
                         const Tensor& d_lse);
 
+// As the kernels take it: rows whose LSE is that of a wider softmax (docs/semantics.md) keep to it
+// and to its O; the others, whose LSE is their own rounded to f32, are recomputed.
+BackwardResult backward_given(const Problem& problem, const Inputs& in, const Gradients& grads);
+
 // The same sums with every term made positive: how large the numbers are that cancel in a gradient.
 BackwardResult backward_magnitude(const Problem& problem, const Inputs& in, const Tensor& d_o,
                                   const Tensor& d_lse);
