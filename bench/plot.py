@@ -54,7 +54,7 @@ def path(points, more):
     return f'<path d="M{" L".join(f"{x:.1f} {y:.1f}" for x, y in points)}" fill="none" {more}/>'
 
 
-def draw(curves, ceiling, device, title):
+def draw(curves, ceiling, device, title, legend=True):
     lengths = sorted({s for curve in curves.values() for s in curve if s > 0})
     top = 1.05 * max([ceiling] + [f for curve in curves.values() for f in curve.values()])
     unit, name = (1e12, "TFLOP/s") if top > 2e12 else (1e9, "GFLOP/s")
@@ -85,10 +85,14 @@ def draw(curves, ceiling, device, title):
                         'stroke="#666" stroke-dasharray="5 4"'))
         svg.append(text(RIGHT + 8, y(ceiling) + 4, "matrix product", 'fill="#666"'))
     for i, (key, curve) in enumerate(sorted(curves.items())):
+        if not curve:
+            continue  # keeps the others' colours
         colour = COLOURS[i % len(COLOURS)]
         points = [(x(s), y(f)) for s, f in sorted(curve.items()) if s > 0]
         svg.append(path(points, f'stroke="{colour}" stroke-width="2"'))
         svg += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{colour}"/>' for a, b in points]
+        if not legend:
+            continue
         impl, kernel, dtype, threads = key
         row = TOP + 40 + 17 * i
         svg.append(path([(RIGHT + 16, row), (RIGHT + 34, row)], f'stroke="{colour}" stroke-width="2"'))
