@@ -1,9 +1,15 @@
 """Fixtures: the device that the tests run on (--device cuda on a GPU machine) and a fresh seed, printed
 when a test fails; TILEWISE_TEST_SEED repeats one."""
+import importlib.util
 import os
+import pathlib
+import sys
 import time
 
 import pytest
+
+if importlib.util.find_spec("flash_attn") is None:  # the drop-in, where it is not installed
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "compat"))
 
 SEED = int(os.environ.get("TILEWISE_TEST_SEED", time.time_ns() % 2**31))
 
