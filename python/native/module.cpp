@@ -6,6 +6,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include "jax_call.h"
 #include "spec.h"
 #include "tilewise/tilewise.h"
 #include "views.h"
@@ -108,4 +109,10 @@ NB_MODULE(_native, m) {
     return kernel_names({cuda ? Device::Kind::kCuda : Device::Kind::kCpu, 0});
   });
   m.def("isa_names", &isa_names);
+  m.def("jax_targets", [] {
+    nb::dict out;
+    out["tilewise_forward"] = nb::capsule(reinterpret_cast<void*>(&jax_forward));
+    out["tilewise_backward"] = nb::capsule(reinterpret_cast<void*>(&jax_backward));
+    return out;
+  });
 }
