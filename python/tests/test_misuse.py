@@ -80,8 +80,9 @@ def test_a_gpu_that_is_not_there():
     plan = _native.make_plan("batch=1 heads_q=1 heads_kv=1 seq_q=4 seq_kv=4 head_dim=8 head_dim_v=8 "
                              "dtype=bf16 device=cuda:0")
     view = (4096, 2, 1, 0, (1, 4, 1, 8), (32, 8, 8, 1))
+    elsewhere = (8192, *view[1:])
     with pytest.raises(RuntimeError, match="driver|CUDA"):
-        plan.run_forward((view, view, view, *[None] * 7, 0, 0), (view, None), (0, 0, 0))
+        plan.run_forward((view, view, view, *[None] * 7, 0, 0), (elsewhere, None), (0, 0, 0))
     with pytest.raises(NotImplementedError, match="needs f16 or bf16 inputs"):
         tilewise.plan((1, 4, 1, 8), (1, 4, 1, 8), (1, 4, 1, 8), device="cuda")
 
