@@ -45,14 +45,17 @@ class NumPy:
     def device(array: Any) -> tuple[int, int]:
         return CPU, 0
 
+    @staticmethod
+    def address(array: Any) -> int:
+        return array.__array_interface__["data"][0] if array.size else 0
+
     @classmethod
     def view(cls, name: str, array: Any) -> tuple:
         size = array.itemsize
         if any([s % size for s in array.strides]):
             raise ValueError(f"{name} has strides of {array.strides} bytes; accepted: multiples of "
                              f"its {size} bytes per element")
-        address = array.__array_interface__["data"][0] if array.size else 0
-        return (address, cls.dtype(name, array), CPU, 0, array.shape,
+        return (cls.address(array), cls.dtype(name, array), CPU, 0, array.shape,
                 tuple([s // size for s in array.strides]))
 
     @staticmethod
@@ -79,6 +82,10 @@ class CuPy:
     @staticmethod
     def device(array: Any) -> tuple[int, int]:
         return CUDA, array.device.id
+
+    @staticmethod
+    def address(array: Any) -> int:
+        return array.data.ptr
 
     @classmethod
     def view(cls, name: str, array: Any) -> tuple:
@@ -132,6 +139,10 @@ class Torch:
                 raise ValueError(f"a tensor is on {device}; accepted: cpu, cuda")
             found = cls._devices[device] = (kinds[device.type], device.index or 0)
         return found
+
+    @staticmethod
+    def address(array: Any) -> int:
+        return array.data_ptr()
 
     @classmethod
     def view(cls, name: str, array: Any) -> tuple:

@@ -164,12 +164,36 @@ def spec_of(o: Operands, settings: Settings, device: tuple[int, int], dtype_of: 
 class Planned:
     """A native plan with what each call needs of it at hand."""
 
-    __slots__ = ("backward_bytes", "forward_bytes", "native")
+    __slots__ = ("backward_bytes", "forward_bytes", "lse", "native", "o")
 
     def __init__(self, spec: str) -> None:
         self.native = _native.make_plan(spec)
         self.forward_bytes = self.native.forward_bytes
         self.backward_bytes = self.native.backward_bytes
+        self.o = self.lse = None  # _Dense, of a plan that `planned` remembers
+
+
+class _Dense(NamedTuple):
+    """An output to be made: its shape, and its view but for the address."""
+
+    shape: tuple
+    dtype: int
+    view: tuple
+
+
+def _dense(shape: tuple, dtype: int, device: tuple[int, int]) -> _Dense:
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, strides[0] * max(extent, 1))
+    return _Dense(shape, dtype, (dtype, *device, shape, tuple(strides)))
+
+
+def _outputs(plan: Planned, framework: Any, o: Operands) -> Planned:
+    q, device = o.q, framework.device(o.q)
+    rows = (q.shape[1], q.shape[0]) if len(q.shape) == 3 else (q.shape[0], q.shape[2], q.shape[1])
+    plan.o = _dense((*q.shape[:-1], o.v.shape[-1]), framework.dtype("q", q), device)
+    plan.lse = _dense(rows, _arrays.F32, device)
+    return plan
 
 
 _MOST_PLANS = 4096
@@ -189,6 +213,7 @@ def planned(framework: Any, o: Operands, settings: Settings) -> Planned:
     found = _plans.get(key)
     if found is None:
         found = Planned(spec_of(o, settings, framework.device(o.q), framework.dtype))
+        _outputs(found, framework, o)
         if len(_plans) >= _MOST_PLANS:
             _plans.clear()
         _plans[key] = found
@@ -204,15 +229,15 @@ def forward(framework: Any, o: Operands, settings: Settings, *, seed: int = 0, o
             want_lse: bool = True) -> tuple:
     """(O, LSE or None), new arrays of the framework. No autograd."""
     plan = planned(framework, o, settings)
-    q = o.q
-    out = framework.empty((*q.shape[:-1], o.v.shape[-1]), framework.dtype("q", q), q)
-    lse = None
+    q, (shape, dtype, view) = o.q, plan.o
+    out = framework.empty(shape, dtype, q)
+    out_view = (framework.address(out), *view)
+    lse = lse_view = None
     if want_lse:
-        rows = (q.shape[1], q.shape[0]) if len(q.shape) == 3 else (q.shape[0], q.shape[2], q.shape[1])
-        lse = framework.empty(rows, _arrays.F32, q)
-    plan.native.run_forward(views_of(framework, o, seed, offset),
-                            (framework.view("o", out),
-                             None if lse is None else framework.view("lse", lse)),
+        shape, dtype, view = plan.lse
+        lse = framework.empty(shape, dtype, q)
+        lse_view = (framework.address(lse), *view)
+    plan.native.run_forward(views_of(framework, o, seed, offset), (out_view, lse_view),
                             framework.launch(q, plan.forward_bytes))
     return out, lse
 

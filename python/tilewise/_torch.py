@@ -201,6 +201,8 @@ def _joined(graded: tuple, rest: tuple) -> Operands:
     return Operands(q, k, v, rest[0], bias, sink, *rest[1:])
 
 
+# Function.apply but for its care of functorch's transforms, which never come this way (_plain).
+_apply = super(torch.autograd.Function, _Attention).apply
 _functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 
@@ -235,7 +237,7 @@ def attention(operands: Operands, settings: Settings, seed: int | None, return_l
         seed = _drawn_seed(settings, seed)
         if graded:
             q, k, v, slopes, bias, sink, *lengths = operands
-            o, lse = _Attention.apply(seed, settings, (slopes, *lengths), q, k, v, bias, sink)
+            o, lse = _apply(seed, settings, (slopes, *lengths), q, k, v, bias, sink)
         else:
             o, lse = forward(Torch, operands, settings, seed=seed, want_lse=return_lse)
     return (o, lse) if return_lse else o
