@@ -140,10 +140,10 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   Options& o = flags.options;
   add_device_flag(app, flags.device)->group(kGroup);
   app.add_option("--kernel", o.kernel, "default auto; `tilewise info` lists them")
-      ->type_name("auto|fa2|fa1|standard|reference|fa3")
+      ->type_name("auto|split|fa2|fa1|standard|reference|fa3")
       ->group(kGroup);
   app.add_option("--isa", o.isa, "SIMD tier; default auto")
-      ->type_name("auto|avx512|avx2|scalar")
+      ->type_name("auto|avx512_bf16|avx512|avx2|scalar")
       ->group(kGroup);
   const auto count = [&](const char* name, auto& to, const char* help) {
     app.add_option(name, to, help)->check(whole_number())->type_name("N")->group(kGroup);

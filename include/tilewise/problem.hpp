@@ -50,6 +50,8 @@ struct Varlen {
   std::int64_t total_kv = 0;  // rows of packed K and V, with cu_seqlens_kv
 };
 
+inline constexpr std::int64_t kMaxHeadDim = 512;
+
 struct Problem {
   std::int64_t batch = 1;
   std::int64_t heads_q = 1;

@@ -13,14 +13,34 @@
 namespace tilewise::cpu {
 namespace {
 
+bool always() {
+  return true;
+}
+
 template <std::int64_t kTarget>
 Tier make_tier(const char* name) {
   return {name,
           kTarget,
+          always,
           {forward_split<kTarget>, forward_fa2<kTarget>, forward_fa1<kTarget>,
            forward_standard<kTarget>, forward_reference, backward_tiled<kTarget>,
            backward_standard<kTarget>, backward_reference}};
 }
+
+#if HWY_ARCH_X86
+// Where a bf16 dot product, of two numbers a lane, is issued as often as an FMA of one: Zen 4 and
+// later. Intel's do half an FMA's work in the same time, so there f32 is as good and more accurate.
+bool has_fast_bf16_dot() {
+  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
+}
+
+Tier bf16_tier() {
+  Tier tier = make_tier<HWY_AVX3>("avx512_bf16");
+  tier.supported = has_fast_bf16_dot;
+  tier.kernels.forward_fa2 = forward_fa2_bf16;
+  return tier;
+}
+#endif
 
 using Bytes = std::int64_t (*)(const Problem&, const PassPlan&);
 
@@ -39,10 +59,10 @@ std::int64_t for_busy_threads(const Problem& problem, const PassPlan& pass) {
 constexpr const char* kTiledBackward =
     "keys outside, queries inside: dK and dV stay, dQ takes turns";
 
-bool always(const Problem&) {
+bool every_problem(const Problem&) {
   return true;
 }
-bool never(const Problem&) {
+bool no_problem(const Problem&) {
   return false;
 }
 
@@ -55,6 +75,7 @@ std::int64_t nothing(const Problem&, const PassPlan&) {
 const std::vector<Tier>& all_tiers() {
   static const std::vector<Tier> tiers = {
 #if HWY_ARCH_X86
+    bf16_tier(),
     make_tier<HWY_AVX3>("avx512"),
     make_tier<HWY_AVX2>("avx2"),
 #endif
@@ -81,7 +102,8 @@ const std::vector<Tier>& usable_tiers() {
     for (const Tier& t : all_tiers()) {
       if (cap && std::strcmp(cap, t.name) == 0) below_cap = true;
       const bool baseline = t.target == HWY_BASELINE_SCALAR;
-      if (baseline || (below_cap && (hwy::SupportedTargets() & t.target))) out.push_back(t);
+      const bool runs = (hwy::SupportedTargets() & t.target) && t.supported();
+      if (baseline || (below_cap && runs)) out.push_back(t);
     }
     return out;
   }();
@@ -94,19 +116,19 @@ const std::vector<KernelRow>& kernel_table() {
        kTiledBackward, has_few_queries, "is for few queries (Sq * Hq / Hkv up to 16) of many keys",
        split_tiles, &TierKernels::forward_split, &TierKernels::backward_tiled, forward_split_bytes,
        backward_tiled_bytes},
-      {"fa2", "queries outside, keys inside; O written once", kTiledBackward, always,
+      {"fa2", "queries outside, keys inside; O written once", kTiledBackward, every_problem,
        "pays for packing keys, which few queries don't earn back", forward_tiles,
        &TierKernels::forward_fa2, &TierKernels::backward_tiled, for_all_threads<forward_fa2_bytes>,
        backward_tiled_bytes},
-      {"fa1", "keys outside, queries inside, as in the first paper", kTiledBackward, never,
+      {"fa1", "keys outside, queries inside, as in the first paper", kTiledBackward, no_problem,
        "its running O passes through memory once for every key tile", forward_tiles,
        &TierKernels::forward_fa1, &TierKernels::backward_tiled, for_busy_threads<forward_fa1_bytes>,
        backward_tiled_bytes},
       {"standard", "the whole score matrix in memory, the papers' baseline",
-       "P and dS in memory, then the products", never, "needs memory that grows with Sq * Sk",
+       "P and dS in memory, then the products", no_problem, "needs memory that grows with Sq * Sk",
        forward_tiles, &TierKernels::forward_standard, &TierKernels::backward_standard,
        for_busy_threads<forward_standard_bytes>, backward_standard_bytes},
-      {"reference", "float64, the oracle of the tests", "float64, the oracle of the tests", never,
+      {"reference", "float64, the oracle of the tests", "float64, the oracle of the tests", no_problem,
        "is for checking, not for speed", forward_tiles, &TierKernels::forward_reference,
        &TierKernels::backward_reference, nothing, nothing},
   };

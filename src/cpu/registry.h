@@ -21,6 +21,7 @@ struct TierKernels {
 struct Tier {
   const char* name;     // as Options::isa and TILEWISE_CPU_ISA spell it
   std::int64_t target;  // Highway's bit
+  bool (*supported)();  // what the tier needs beyond that
   TierKernels kernels;
 };
 

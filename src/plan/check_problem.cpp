@@ -16,7 +16,6 @@ namespace {
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 31;
 constexpr double kMaxRows = 0x1p40;  // batch * heads * length of one tensor
-constexpr std::int64_t kMaxHeadDim = 512;
 
 struct Bound {
   const char* name;

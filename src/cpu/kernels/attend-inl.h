@@ -19,33 +19,22 @@
 
 #include "core/schedule.h"
 #include "cpu/kernels/scratch.h"
-#include "cpu/simd/gemm-inl.h"
+#include "cpu/simd/operands-inl.h"
 #include "cpu/simd/score-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewise::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// True if every number of the tile is finite: 0 * x is NaN for inf and NaN.
-HWY_INLINE bool all_finite(Matrix m, int64_t rows, int64_t cols) {
-  const F32Tag d;
-  F32Vec acc = hn::Zero(d);
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < padded(cols); c += hn::Lanes(d))
-      acc = hn::MulAdd(hn::Zero(d), hn::Load(d, m.row(r) + c), acc);
-  return hn::AllTrue(d, hn::Eq(acc, hn::Zero(d)));
-}
-
 // K goes through `rows` on its way to K^T.
 HWY_INLINE void load_k_transposed(const Head& head, Span k, Matrix rows, Matrix kt) {
-  pack_rows(head.k, k, rows);
-  transpose(rows, k.size(), head.k.cols, kt);
+  F32Operands::columns(head.k, k, rows, kt);
 }
 
+template <class Operands = F32Operands>
 HWY_INLINE void load_keys(const Head& head, Span k, KeyTile& tile) {
-  load_k_transposed(head, k, tile.v, tile.kt);
-  pack_rows(head.v, k, tile.v);
-  tile.v_finite = all_finite(tile.v, k.size(), head.v.cols);
+  Operands::columns(head.k, k, tile.v, tile.kt);
+  tile.v_finite = Operands::values(head.v, k, tile.v);
 }
 
 // (-inf, 0), or the sink's own logit and weight.
@@ -58,8 +47,9 @@ HWY_INLINE void begin_running(const Head& head, int64_t rows, const QueryTile& t
   std::fill(tile.state, tile.state + rows, nothing_seen(head));
 }
 
+template <class Operands = F32Operands>
 HWY_INLINE void begin_queries(const Head& head, Span q, const QueryTile& tile) {
-  pack_rows(head.q, q, tile.q);
+  Operands::rows(head.q, q, tile.q);
   begin_running(head, q.size(), tile);
 }
 
@@ -87,13 +77,19 @@ HWY_INLINE void for_seen_runs(const Score& score, int64_t q, Span k, Visit&& vis
 
 // A weight of 0 times inf or NaN is NaN, which would leak a value into rows that don't see it. So
 // where V holds such numbers, the rows of a tile that hides keys run one by one over what they see.
-HWY_INLINE void gather_values(const Score& score, const Panel& at, Matrix p, Matrix v, Matrix o,
-                              int64_t dv) {
+// P is still f32, and V is read where the caller has it.
+HWY_INLINE void gather_values(const Head& head, const Panel& at, Matrix p, Matrix o) {
+  const F32Tag d;
+  HWY_ALIGN float value[kMaxHeadDim];
   for (int64_t r = 0; r < at.q.size(); ++r)
-    for_seen_runs(score, at.q.begin + r, at.k, [&](Span seen) {
-      const int64_t first = seen.begin - at.k.begin;
-      gemm({p.row(r) + first, p.stride, 1}, right(v.from_row(first)), o.from_row(r),
-           {1, padded(dv), seen.size()}, Store::kAdd);
+    for_seen_runs(head.score, at.q.begin + r, at.k, [&](Span seen) {
+      for (int64_t k = seen.begin; k < seen.end; ++k) {
+        pack_rows(head.v, {k, k + 1}, {value, kMaxHeadDim});
+        const F32Vec weight = hn::Set(d, p.row(r)[k - at.k.begin]);
+        for (int64_t c = 0; c < padded(head.v.cols); c += hn::Lanes(d))
+          hn::Store(hn::MulAdd(weight, hn::Load(d, value + c), hn::Load(d, o.row(r) + c)), d,
+                    o.row(r) + c);
+      }
     });
 }
 
@@ -104,17 +100,19 @@ HWY_INLINE Span visible_part(const BandMask& mask, Span q, Span k) {
   return {k.begin + (begin - k.begin) / kPad * kPad, min_of(seen.end, k.end)};
 }
 
+template <class Operands>
 HWY_INLINE void attend_panel(const Head& head, Panel at, const QueryTile& query, KeyTile key,
                              const PanelScratch& scratch) {
   const int64_t d = head.q.cols, dv = head.v.cols, rows = at.q.size();
   if (at.tile == TileClass::kPartial) {
     const Span part = visible_part(head.score.mask, at.q, at.k);
     key.kt = key.kt.from_col(part.begin - at.k.begin);
-    key.v = key.v.from_row(part.begin - at.k.begin);
+    key.v = Operands::values_from(key.v, part.begin - at.k.begin);
     at.k = part;
   }
   const int64_t cols = at.k.size();
-  gemm(left(query.q), right(key.kt), scratch.s, {rows, padded(cols), d}, Store::kSet);
+  Operands::multiply(left(query.q), right(key.kt), scratch.s, {rows, padded(cols), d},
+                     Store::kSet);
   for (int64_t r = 0; r < rows; ++r) {
     float* s = scratch.s.row(r);
     score_row(head.score, at.q.begin + r, at.k, at.tile, s, nullptr);
@@ -124,20 +122,23 @@ HWY_INLINE void attend_panel(const Head& head, Panel at, const QueryTile& query,
     dropout_tile(head.score, at.q, at.k, scratch.z);
     for (int64_t r = 0; r < rows; ++r) multiply_row(scratch.z.row(r), cols, scratch.s.row(r));
   }
-  if (may_hide(head.score, at.tile) && !key.v_finite)
-    gather_values(head.score, at, scratch.s, key.v, query.o, dv);
-  else
-    gemm(left(scratch.s), right(key.v), query.o, {rows, padded(dv), cols}, Store::kAdd);
+  if (may_hide(head.score, at.tile) && !key.v_finite) {
+    gather_values(head, at, scratch.s, query.o);
+    return;
+  }
+  for (int64_t r = 0; r < rows; ++r) Operands::weights(scratch.s.row(r), cols);
+  Operands::multiply(left(scratch.s), right(key.v), query.o, {rows, padded(dv), cols}, Store::kAdd);
 }
 
 // One step of a loop order.
+template <class Operands = F32Operands>
 HWY_INLINE void attend(const Head& head, const Panel& at, const QueryTile& query,
                        const KeyTile& key, const PanelScratch& scratch) {
   for (int64_t q0 = at.q.begin; q0 < at.q.end; q0 += kPanel) {
     const Span q = {q0, min_of(q0 + kPanel, at.q.end)};
     const TileClass c = at.tile == TileClass::kFull ? at.tile : head.score.mask.classify(q, at.k);
     if (c != TileClass::kEmpty)
-      attend_panel(head, {q, at.k, c}, query.from_row(q0 - at.q.begin), key, scratch);
+      attend_panel<Operands>(head, {q, at.k, c}, query.from_row(q0 - at.q.begin), key, scratch);
   }
 }
 

@@ -21,6 +21,9 @@ void backward_standard(const BackwardJob& job);
 template <std::int64_t kTarget>
 void backward_bias(const BackwardJob& job);
 
+// For tiers that have bf16 dot products; other dtypes go to the AVX-512 tier's kernels.
+void forward_fa2_bf16(const ForwardJob& job);
+
 // Float64, the same on every tier.
 void forward_reference(const ForwardJob& job);
 void backward_reference(const BackwardJob& job);

@@ -32,7 +32,16 @@ inline constexpr int kGemmRows = HWY_MAX_BYTES >= 64 ? 8 : 4;
 inline constexpr int kGemmVecs = 3;
 inline constexpr int64_t kChainDepth = 64;
 
-template <int kRows, int kVecs>
+// How one step of the depth adds to C.
+struct MultiplyAdd {
+  static HWY_INLINE hn::Vec<hn::ScalableTag<float>> step(hn::Vec<hn::ScalableTag<float>> a,
+                                                         hn::Vec<hn::ScalableTag<float>> b,
+                                                         hn::Vec<hn::ScalableTag<float>> c) {
+    return hn::MulAdd(a, b, c);
+  }
+};
+
+template <class Step, int kRows, int kVecs>
 HWY_INLINE void gemm_block(Left a, Right b, Matrix c, int64_t depth, Store store) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
@@ -45,7 +54,7 @@ HWY_INLINE void gemm_block(Left a, Right b, Matrix c, int64_t depth, Store store
     for (int v = 0; v < kVecs; ++v) row[v] = hn::Load(d, b.data + k * b.stride + v * lanes);
     for (int r = 0; r < kRows; ++r) {
       const V x = hn::Set(d, a.data[r * a.row_stride + k * a.depth_stride]);
-      for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]);
+      for (int v = 0; v < kVecs; ++v) acc[r][v] = Step::step(x, row[v], acc[r][v]);
     }
   }
   for (int r = 0; r < kRows; ++r)
@@ -56,35 +65,36 @@ HWY_INLINE void gemm_block(Left a, Right b, Matrix c, int64_t depth, Store store
 }
 
 // All rows of one column block; the rows that are left over run in halves.
-template <int kRows, int kVecs>
+template <class Step, int kRows, int kVecs>
 HWY_INLINE void gemm_rows(Left a, Right b, Matrix c, Extent e, Store store) {
   int64_t r = 0;
   for (; r + kRows <= e.rows; r += kRows)
-    gemm_block<kRows, kVecs>(a.from_row(r), b, c.from_row(r), e.depth, store);
+    gemm_block<Step, kRows, kVecs>(a.from_row(r), b, c.from_row(r), e.depth, store);
   if constexpr (kRows > 1) {
     const Extent rest = {e.rows - r, e.cols, e.depth};
-    if (rest.rows > 0) gemm_rows<kRows / 2, kVecs>(a.from_row(r), b, c.from_row(r), rest, store);
+    if (rest.rows > 0) gemm_rows<Step, kRows / 2, kVecs>(a.from_row(r), b, c.from_row(r), rest, store);
   }
 }
 
 // One chain, in column blocks of kVecs vectors and narrower ones for what is left over. B and C
 // start on vector boundaries and e.cols is a multiple of kPad, so there are no column tails.
-template <int kVecs>
+template <class Step, int kVecs>
 HWY_INLINE void gemm_chain(Left a, Right b, Matrix c, Extent e, Store store) {
   const int64_t block = kVecs * hn::Lanes(hn::ScalableTag<float>());
   int64_t col = 0;
   for (; col + block <= e.cols; col += block)
-    gemm_rows<kGemmRows, kVecs>(a, b.from_col(col), c.from_col(col), e, store);
+    gemm_rows<Step, kGemmRows, kVecs>(a, b.from_col(col), c.from_col(col), e, store);
   if constexpr (kVecs > 1) {
     const Extent rest = {e.rows, e.cols - col, e.depth};
-    if (rest.cols > 0) gemm_chain<kVecs - 1>(a, b.from_col(col), c.from_col(col), rest, store);
+    if (rest.cols > 0) gemm_chain<Step, kVecs - 1>(a, b.from_col(col), c.from_col(col), rest, store);
   }
 }
 
+template <class Step = MultiplyAdd>
 HWY_INLINE void gemm(Left a, Right b, Matrix c, Extent e, Store store) {
   for (int64_t k = 0; k < e.depth || k == 0; k += kChainDepth) {
     const int64_t depth = min_of(kChainDepth, e.depth - k);
-    gemm_chain<kGemmVecs>(a.from_depth(k), b.from_depth(k), c, {e.rows, e.cols, depth}, store);
+    gemm_chain<Step, kGemmVecs>(a.from_depth(k), b.from_depth(k), c, {e.rows, e.cols, depth}, store);
     store = Store::kAdd;
   }
 }

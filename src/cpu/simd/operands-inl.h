@@ -1,0 +1,120 @@
+// What the products of a kernel are made of. F32Operands converts everything to f32 and multiplies by
+// FMA; every tier has it. PairOperands keeps bf16 as it is, two numbers that are next to each other
+// in depth to a 32-bit unit, as the bf16 dot product instructions want them: half the memory and, on
+// processors that issue these as often as FMAs, twice the rate. Both lay their operands out as a
+// Matrix of 32-bit units, so transposing and blocking are the same code.
+
+// clang-format off
+#if defined(TILEWISE_CPU_SIMD_OPERANDS_INL_H_) == defined(HWY_TARGET_TOGGLE)  // guard per target
+#ifdef TILEWISE_CPU_SIMD_OPERANDS_INL_H_
+#undef TILEWISE_CPU_SIMD_OPERANDS_INL_H_
+#else
+#define TILEWISE_CPU_SIMD_OPERANDS_INL_H_
+#endif
+// clang-format on
+
+#include "cpu/simd/gemm-inl.h"
+#include "cpu/simd/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tilewise::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// True if every number of the tile is finite: 0 * x is NaN for inf and NaN.
+HWY_INLINE bool all_finite(Matrix m, int64_t rows, int64_t cols) {
+  const F32Tag d;
+  F32Vec acc = hn::Zero(d);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < padded(cols); c += hn::Lanes(d))
+      acc = hn::MulAdd(hn::Zero(d), hn::Load(d, m.row(r) + c), acc);
+  return hn::AllTrue(d, hn::Eq(acc, hn::Zero(d)));
+}
+
+struct F32Operands {
+  // Rows, with the depth along them.
+  static HWY_INLINE void rows(const Rows& in, Span span, Matrix out) { pack_rows(in, span, out); }
+  // The same rows as columns, D x rows; they pass through `scratch`.
+  static HWY_INLINE void columns(const Rows& in, Span span, Matrix scratch, Matrix out) {
+    rows(in, span, scratch);
+    transpose(scratch, span.size(), in.cols, out);
+  }
+  // Rows, with the depth across them; returns whether all numbers are finite.
+  static HWY_INLINE bool values(const Rows& in, Span span, Matrix out) {
+    pack_rows(in, span, out);
+    return all_finite(out, span.size(), in.cols);
+  }
+  static HWY_INLINE Matrix values_from(Matrix values, int64_t row) { return values.from_row(row); }
+  // Turns a row of weights into an operand, in place.
+  static HWY_INLINE void weights(float*, int64_t) {}
+  static HWY_INLINE void multiply(Left a, Right b, Matrix c, Extent e, Store store) {
+    gemm(a, b, c, e, store);
+  }
+};
+
+#if TILEWISE_BF16_DOT
+
+struct PairMultiplyAdd {
+  static HWY_INLINE F32Vec step(F32Vec a, F32Vec b, F32Vec c) {
+    return F32Vec{_mm512_dpbf16_ps(c.raw, (__m512bh)a.raw, (__m512bh)b.raw)};
+  }
+};
+
+// 16 bf16 numbers of a row from `at`, as lanes of 32 bits; those past `cols` are 0.
+HWY_INLINE __m512i bf16_lanes(const uint16_t* row, int64_t at, int64_t cols) {
+  const int64_t left = cols - at;
+  const __mmask16 mask = left >= 16 ? 0xFFFF : left <= 0 ? 0 : (1u << left) - 1;
+  return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, row + at));
+}
+
+struct PairOperands {
+  static HWY_INLINE void rows(const Rows& in, Span span, Matrix out) {
+    for (int64_t i = span.begin; i < span.end; ++i) {
+      float* const to = out.row(i - span.begin);
+      std::memcpy(to, in.row(i), in.cols * sizeof(uint16_t));
+      const int64_t bytes = 4 * padded(ceil_div(in.cols, int64_t{2}));
+      std::memset(reinterpret_cast<std::byte*>(to) + in.cols * sizeof(uint16_t), 0,
+                  bytes - in.cols * sizeof(uint16_t));
+    }
+  }
+  static HWY_INLINE void columns(const Rows& in, Span span, Matrix scratch, Matrix out) {
+    rows(in, span, scratch);
+    transpose(scratch, span.size(), ceil_div(in.cols, int64_t{2}), out);
+  }
+  // Rows 2i and 2i + 1 become row i of pairs.
+  static HWY_INLINE bool values(const Rows& in, Span span, Matrix out) {
+    const __m512i exponent = _mm512_set1_epi32(0x7F807F80);
+    __mmask32 infinite = 0;
+    for (int64_t i = 0; i < span.size(); i += 2) {
+      const auto* const even = static_cast<const uint16_t*>(in.row(span.begin + i));
+      const bool last = i + 1 == span.size();
+      const auto* const odd = last ? even : static_cast<const uint16_t*>(in.row(span.begin + i + 1));
+      float* const to = out.row(i / 2);
+      for (int64_t c = 0; c < padded(in.cols); c += 16) {
+        const __m512i low = bf16_lanes(even, c, in.cols);
+        const __m512i high = bf16_lanes(odd, c, last ? 0 : in.cols);
+        const __m512i pairs = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+        infinite |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(pairs, exponent), exponent);
+        _mm512_store_si512(to + c, pairs);
+      }
+    }
+    return infinite == 0;
+  }
+  static HWY_INLINE Matrix values_from(Matrix values, int64_t row) {
+    return values.from_row(row / 2);
+  }
+  static HWY_INLINE void weights(float* s, int64_t cols) {
+    for (int64_t j = 0; j < padded(cols); j += 16)
+      _mm256_store_si256(reinterpret_cast<__m256i*>(s + j / 2),
+                         (__m256i)_mm512_cvtneps_pbh(_mm512_load_ps(s + j)));
+  }
+  static HWY_INLINE void multiply(Left a, Right b, Matrix c, Extent e, Store store) {
+    gemm<PairMultiplyAdd>(a, b, c, {e.rows, e.cols, ceil_div(e.depth, int64_t{2})}, store);
+  }
+};
+
+#endif  // TILEWISE_BF16_DOT
+
+}  // namespace tilewise::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per target
