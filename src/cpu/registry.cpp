@@ -128,8 +128,8 @@ const std::vector<KernelRow>& kernel_table() {
        "P and dS in memory, then the products", no_problem, "needs memory that grows with Sq * Sk",
        forward_tiles, &TierKernels::forward_standard, &TierKernels::backward_standard,
        for_busy_threads<forward_standard_bytes>, backward_standard_bytes},
-      {"reference", "float64, the oracle of the tests", "float64, the oracle of the tests", no_problem,
-       "is for checking, not for speed", forward_tiles, &TierKernels::forward_reference,
+      {"reference", "float64, the oracle of the tests", "float64, the oracle of the tests",
+       no_problem, "is for checking, not for speed", forward_tiles, &TierKernels::forward_reference,
        &TierKernels::backward_reference, nothing, nothing},
   };
   return rows;

@@ -111,8 +111,7 @@ HWY_INLINE void attend_panel(const Head& head, Panel at, const QueryTile& query,
     at.k = part;
   }
   const int64_t cols = at.k.size();
-  Operands::multiply(left(query.q), right(key.kt), scratch.s, {rows, padded(cols), d},
-                     Store::kSet);
+  Operands::multiply(left(query.q), right(key.kt), scratch.s, {rows, padded(cols), d}, Store::kSet);
   for (int64_t r = 0; r < rows; ++r) {
     float* s = scratch.s.row(r);
     score_row(head.score, at.q.begin + r, at.k, at.tile, s, nullptr);

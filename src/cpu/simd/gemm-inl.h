@@ -72,7 +72,8 @@ HWY_INLINE void gemm_rows(Left a, Right b, Matrix c, Extent e, Store store) {
     gemm_block<Step, kRows, kVecs>(a.from_row(r), b, c.from_row(r), e.depth, store);
   if constexpr (kRows > 1) {
     const Extent rest = {e.rows - r, e.cols, e.depth};
-    if (rest.rows > 0) gemm_rows<Step, kRows / 2, kVecs>(a.from_row(r), b, c.from_row(r), rest, store);
+    if (rest.rows > 0)
+      gemm_rows<Step, kRows / 2, kVecs>(a.from_row(r), b, c.from_row(r), rest, store);
   }
 }
 
@@ -86,7 +87,8 @@ HWY_INLINE void gemm_chain(Left a, Right b, Matrix c, Extent e, Store store) {
     gemm_rows<Step, kGemmRows, kVecs>(a, b.from_col(col), c.from_col(col), e, store);
   if constexpr (kVecs > 1) {
     const Extent rest = {e.rows, e.cols - col, e.depth};
-    if (rest.cols > 0) gemm_chain<Step, kVecs - 1>(a, b.from_col(col), c.from_col(col), rest, store);
+    if (rest.cols > 0)
+      gemm_chain<Step, kVecs - 1>(a, b.from_col(col), c.from_col(col), rest, store);
   }
 }
 
@@ -94,7 +96,8 @@ template <class Step = MultiplyAdd>
 HWY_INLINE void gemm(Left a, Right b, Matrix c, Extent e, Store store) {
   for (int64_t k = 0; k < e.depth || k == 0; k += kChainDepth) {
     const int64_t depth = min_of(kChainDepth, e.depth - k);
-    gemm_chain<Step, kGemmVecs>(a.from_depth(k), b.from_depth(k), c, {e.rows, e.cols, depth}, store);
+    gemm_chain<Step, kGemmVecs>(a.from_depth(k), b.from_depth(k), c, {e.rows, e.cols, depth},
+                                store);
     store = Store::kAdd;
   }
 }

@@ -1,8 +1,8 @@
-// What the products of a kernel are made of. F32Operands converts everything to f32 and multiplies by
-// FMA; every tier has it. PairOperands keeps bf16 as it is, two numbers that are next to each other
-// in depth to a 32-bit unit, as the bf16 dot product instructions want them: half the memory and, on
-// processors that issue these as often as FMAs, twice the rate. Both lay their operands out as a
-// Matrix of 32-bit units, so transposing and blocking are the same code.
+// What the products of a kernel are made of. F32Operands converts everything to f32 and multiplies
+// by FMA; every tier has it. PairOperands keeps bf16 as it is, two numbers that are next to each
+// other in depth to a 32-bit unit, as the bf16 dot product instructions want them: half the memory
+// and, on processors that issue these as often as FMAs, twice the rate. Both lay their operands out
+// as a Matrix of 32-bit units, so transposing and blocking are the same code.
 
 // clang-format off
 #if defined(TILEWISE_CPU_SIMD_OPERANDS_INL_H_) == defined(HWY_TARGET_TOGGLE)  // guard per target
@@ -87,7 +87,8 @@ struct PairOperands {
     for (int64_t i = 0; i < span.size(); i += 2) {
       const auto* const even = static_cast<const uint16_t*>(in.row(span.begin + i));
       const bool last = i + 1 == span.size();
-      const auto* const odd = last ? even : static_cast<const uint16_t*>(in.row(span.begin + i + 1));
+      const auto* const odd =
+          last ? even : static_cast<const uint16_t*>(in.row(span.begin + i + 1));
       float* const to = out.row(i / 2);
       for (int64_t c = 0; c < padded(in.cols); c += 16) {
         const __m512i low = bf16_lanes(even, c, in.cols);
