@@ -1,5 +1,9 @@
 #include "cpu/machine.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#endif
 #include <omp.h>
 #include <unistd.h>
 
@@ -24,6 +28,22 @@ std::string model_name() {
 }
 
 }  // namespace
+
+bool has_amx_bf16() {
+#ifdef __x86_64__
+  static const bool granted = [] {
+    constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;  // of leaf 7's EDX
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kBf16) == 0 || (d & kTile) == 0)
+      return false;
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  }();
+  return granted;
+#else
+  return false;
+#endif
+}
 
 const Machine& machine() {
   static const Machine m = {

@@ -14,4 +14,8 @@ struct Machine {
 
 const Machine& machine();
 
+// AMX with bf16 products: in the processor, and granted to this process by the operating system,
+// which keeps no room for the tiles of a thread until asked (Linux 5.16 and later).
+bool has_amx_bf16();
+
 }  // namespace tilewise::cpu

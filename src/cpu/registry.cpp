@@ -6,6 +6,7 @@
 #include "core/base.h"
 #include "core/environment.h"
 #include "cpu/kernels/table.h"
+#include "cpu/machine.h"
 #include "cpu/simd/matrix.h"
 #include "hwy/highway.h"
 #include "hwy/targets.h"
@@ -28,16 +29,27 @@ Tier make_tier(const char* name) {
 }
 
 #if HWY_ARCH_X86
+bool has_amx() {
+  return has_amx_bf16() && __builtin_cpu_supports("avx512bf16");
+}
+
+// For the tests of the AMX code on machines without it: only where TILEWISE_CPU_ISA asks.
+bool wants_emulation() {
+  const char* cap = environment("TILEWISE_CPU_ISA");
+  return cap && std::strcmp(cap, "amx_emulated") == 0 && __builtin_cpu_supports("avx512bf16");
+}
+
 // Where a bf16 dot product, of two numbers a lane, is issued as often as an FMA of one: Zen 4 and
 // later. Intel's do half an FMA's work in the same time, so there f32 is as good and more accurate.
 bool has_fast_bf16_dot() {
   return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
 }
 
-Tier bf16_tier() {
-  Tier tier = make_tier<HWY_AVX3>("avx512_bf16");
-  tier.supported = has_fast_bf16_dot;
-  tier.kernels.forward_fa2 = forward_fa2_bf16;
+// A tier for bf16 inputs; other dtypes run on the AVX-512 tier's kernels.
+Tier bf16_tier(const char* name, bool (*supported)(), ForwardFn fa2) {
+  Tier tier = make_tier<HWY_AVX3>(name);
+  tier.supported = supported;
+  tier.kernels.forward_fa2 = fa2;
   return tier;
 }
 #endif
@@ -75,9 +87,11 @@ std::int64_t nothing(const Problem&, const PassPlan&) {
 const std::vector<Tier>& all_tiers() {
   static const std::vector<Tier> tiers = {
 #if HWY_ARCH_X86
-    bf16_tier(),
+    bf16_tier("amx", has_amx, forward_fa2_amx),
+    bf16_tier("avx512_bf16", has_fast_bf16_dot, forward_fa2_bf16),
     make_tier<HWY_AVX3>("avx512"),
     make_tier<HWY_AVX2>("avx2"),
+    bf16_tier("amx_emulated", wants_emulation, forward_fa2_amx_emulated),
 #endif
     make_tier<HWY_BASELINE_SCALAR>("scalar"),
   };

@@ -41,6 +41,7 @@ void run_fa2(const ForwardJob& job) {
   const WorkList work(seqs, &Sequence::q_slot, job.pass.tile_q, problem.heads_q);
   const int64_t thread_bytes = forward_fa2_bytes(problem, job.pass);
   parallel_for(work.size(), job.pass.threads, [&](int64_t i, int thread) {
+    [[maybe_unused]] const typename Operands::Session session;
     const WorkItem item = work.longest_first(i);
     const Sequence& seq = seqs[item.sequence];
     Arena arena(static_cast<std::byte*>(job.workspace) + thread * thread_bytes);

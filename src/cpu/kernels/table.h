@@ -23,6 +23,8 @@ void backward_bias(const BackwardJob& job);
 
 // For tiers that have bf16 dot products; other dtypes go to the AVX-512 tier's kernels.
 void forward_fa2_bf16(const ForwardJob& job);
+void forward_fa2_amx(const ForwardJob& job);
+void forward_fa2_amx_emulated(const ForwardJob& job);
 
 // Float64, the same on every tier.
 void forward_reference(const ForwardJob& job);

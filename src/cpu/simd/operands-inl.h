@@ -31,6 +31,9 @@ HWY_INLINE bool all_finite(Matrix m, int64_t rows, int64_t cols) {
 }
 
 struct F32Operands {
+  // Lives as long as a thread multiplies.
+  struct Session {};
+
   // Rows, with the depth along them.
   static HWY_INLINE void rows(const Rows& in, Span span, Matrix out) { pack_rows(in, span, out); }
   // The same rows as columns, D x rows; they pass through `scratch`.
@@ -67,6 +70,10 @@ HWY_INLINE __m512i bf16_lanes(const uint16_t* row, int64_t at, int64_t cols) {
 }
 
 struct PairOperands {
+  struct Session {};
+  // Depth is padded with zeros to this many pairs, an AMX tile.
+  static constexpr int64_t kDepthPad = 16;
+
   static HWY_INLINE void rows(const Rows& in, Span span, Matrix out) {
     for (int64_t i = span.begin; i < span.end; ++i) {
       float* const to = out.row(i - span.begin);
@@ -98,6 +105,10 @@ struct PairOperands {
         _mm512_store_si512(to + c, pairs);
       }
     }
+    // A product may begin inside the tile, at a multiple of 16 numbers, and run past its end.
+    const int64_t used = ceil_div(span.size(), int64_t{2});
+    const int64_t end = round_up(used, kDepthPad) + (span.size() > 16 ? kDepthPad : 0);
+    zero_rows(out.from_row(used), end - used, in.cols);
     return infinite == 0;
   }
   static HWY_INLINE Matrix values_from(Matrix values, int64_t row) {
@@ -107,6 +118,7 @@ struct PairOperands {
     for (int64_t j = 0; j < padded(cols); j += 16)
       _mm256_store_si256(reinterpret_cast<__m256i*>(s + j / 2),
                          (__m256i)_mm512_cvtneps_pbh(_mm512_load_ps(s + j)));
+    if (padded(cols) % (2 * kDepthPad) != 0) _mm256_store_ps(s + padded(cols) / 2, _mm256_setzero_ps());
   }
   static HWY_INLINE void multiply(Left a, Right b, Matrix c, Extent e, Store store) {
     gemm<PairMultiplyAdd>(a, b, c, {e.rows, e.cols, ceil_div(e.depth, int64_t{2})}, store);
