@@ -46,10 +46,11 @@ bool has_fast_bf16_dot() {
 }
 
 // A tier for bf16 inputs; other dtypes run on the AVX-512 tier's kernels.
-Tier bf16_tier(const char* name, bool (*supported)(), ForwardFn fa2) {
+Tier bf16_tier(const char* name, bool (*supported)(), ForwardFn forward, BackwardFn backward) {
   Tier tier = make_tier<HWY_AVX3>(name);
   tier.supported = supported;
-  tier.kernels.forward_fa2 = fa2;
+  tier.kernels.forward_fa2 = forward;
+  tier.kernels.backward_tiled = backward;
   return tier;
 }
 #endif
@@ -87,11 +88,12 @@ std::int64_t nothing(const Problem&, const PassPlan&) {
 const std::vector<Tier>& all_tiers() {
   static const std::vector<Tier> tiers = {
 #if HWY_ARCH_X86
-    bf16_tier("amx", has_amx, forward_fa2_amx),
-    bf16_tier("avx512_bf16", has_fast_bf16_dot, forward_fa2_bf16),
+    bf16_tier("amx", has_amx, forward_fa2_amx, backward_tiled_amx),
+    bf16_tier("avx512_bf16", has_fast_bf16_dot, forward_fa2_bf16, backward_tiled_bf16),
     make_tier<HWY_AVX3>("avx512"),
     make_tier<HWY_AVX2>("avx2"),
-    bf16_tier("amx_emulated", wants_emulation, forward_fa2_amx_emulated),
+    bf16_tier("amx_emulated", wants_emulation, forward_fa2_amx_emulated,
+              backward_tiled_amx_emulated),
 #endif
     make_tier<HWY_BASELINE_SCALAR>("scalar"),
   };

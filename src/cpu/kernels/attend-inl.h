@@ -75,21 +75,37 @@ HWY_INLINE void for_seen_runs(const Score& score, int64_t q, Span k, Visit&& vis
   }
 }
 
+HWY_INLINE bool rows_finite(const Rows& rows, Span span) {
+  HWY_ALIGN float row[kMaxHeadDim];
+  bool finite = true;
+  for (int64_t i = span.begin; i < span.end; ++i) {
+    pack_rows(rows, {i, i + 1}, {row, kMaxHeadDim});
+    finite &= all_finite({row, kMaxHeadDim}, 1, rows.cols);
+  }
+  return finite;
+}
+
+// out(r) += weight * in(row) for each of the rows, whose weights follow each other.
+HWY_INLINE void add_rows(const float* weights, const Rows& in, Span span, float* out) {
+  const F32Tag d;
+  HWY_ALIGN float row[kMaxHeadDim];
+  for (int64_t i = span.begin; i < span.end; ++i) {
+    pack_rows(in, {i, i + 1}, {row, kMaxHeadDim});
+    const F32Vec weight = hn::Set(d, weights[i - span.begin]);
+    for (int64_t c = 0; c < padded(in.cols); c += hn::Lanes(d))
+      hn::Store(hn::MulAdd(weight, hn::Load(d, row + c), hn::Load(d, out + c)), d, out + c);
+  }
+}
+
 // A weight of 0 times inf or NaN is NaN, which would leak a value into rows that don't see it. So
 // where V holds such numbers, the rows of a tile that hides keys run one by one over what they see.
-// P is still f32, and V is read where the caller has it.
-HWY_INLINE void gather_values(const Head& head, const Panel& at, Matrix p, Matrix o) {
-  const F32Tag d;
-  HWY_ALIGN float value[kMaxHeadDim];
+// The weights are still f32, and the values are read where the caller has them: o(r) += sum of p(r,
+// k) values(k).
+HWY_INLINE void gather_values(const Score& score, const Panel& at, Matrix p, const Rows& values,
+                              Matrix o) {
   for (int64_t r = 0; r < at.q.size(); ++r)
-    for_seen_runs(head.score, at.q.begin + r, at.k, [&](Span seen) {
-      for (int64_t k = seen.begin; k < seen.end; ++k) {
-        pack_rows(head.v, {k, k + 1}, {value, kMaxHeadDim});
-        const F32Vec weight = hn::Set(d, p.row(r)[k - at.k.begin]);
-        for (int64_t c = 0; c < padded(head.v.cols); c += hn::Lanes(d))
-          hn::Store(hn::MulAdd(weight, hn::Load(d, value + c), hn::Load(d, o.row(r) + c)), d,
-                    o.row(r) + c);
-      }
+    for_seen_runs(score, at.q.begin + r, at.k, [&](Span seen) {
+      add_rows(p.row(r) + (seen.begin - at.k.begin), values, seen, o.row(r));
     });
 }
 
@@ -122,7 +138,7 @@ HWY_INLINE void attend_panel(const Head& head, Panel at, const QueryTile& query,
     for (int64_t r = 0; r < rows; ++r) multiply_row(scratch.z.row(r), cols, scratch.s.row(r));
   }
   if (may_hide(head.score, at.tile) && !key.v_finite) {
-    gather_values(head, at, scratch.s, query.o);
+    gather_values(head.score, at, scratch.s, head.v, query.o);
     return;
   }
   for (int64_t r = 0; r < rows; ++r) Operands::weights(scratch.s.row(r), cols);

@@ -47,7 +47,7 @@ HWY_INLINE void add_bias_grad(const Bias& bias, const Panel& at, const BackwardT
 
 // One (sequence, head) pair's part, over `rows` of its queries.
 inline void bias_grad(const BackwardJob& job, const Head& head, Span rows,
-                      const BackwardMemory& memory, const BackwardTiles& t, double& total) {
+                      const BackwardMemory& memory, BackwardTiles t, double& total) {
   const Problem& problem = job.problem;
   const BiasRows dbias = bias_rows(job.grads.dbias, head.seq.batch, head.head);
   const Rows d_o = head_rows(problem, job.grads.d_o, head.seq, Side::kQuery, head.head);

@@ -176,34 +176,36 @@ HWY_INLINE void for_rows_seen(const Score& score, const Panel& at, Add&& add) {
 
 // dV += drop(P)^T dO and dK += dS^T Q. Rows whose dO or Q is not finite go alone, over just the
 // keys they see: 0 * NaN would reach the others.
-HWY_INLINE void add_kv_grads(const Head& head, const Panel& at, const BackwardTiles& t) {
-  const int64_t rows = at.q.size(), cols = at.k.size(), d = head.q.cols, dv = head.v.cols;
-  if (may_hide(head.score, at.tile) && !(all_finite(t.q, rows, d) && all_finite(t.d_o, rows, dv))) {
+template <class Operands = F32Operands>
+HWY_INLINE void add_kv_grads(const Head& head, const Rows& d_o, const Panel& at,
+                             const BackwardTiles& t) {
+  const int64_t rows = at.q.size(), cols = at.k.size();
+  if (may_hide(head.score, at.tile) && !(rows_finite(head.q, at.q) && rows_finite(d_o, at.q))) {
     for_rows_seen(head.score, at, [&](int64_t r, Span seen) {
-      const Left p = {t.p.row(r) + seen.begin, 1, 0}, ds = {t.ds.row(r) + seen.begin, 1, 0};
-      gemm(p, right(t.d_o.from_row(r)), t.dv.from_row(seen.begin), {seen.size(), padded(dv), 1},
-           Store::kAdd);
-      gemm(ds, right(t.q.from_row(r)), t.dk.from_row(seen.begin), {seen.size(), padded(d), 1},
-           Store::kAdd);
+      const Span row = {at.q.begin + r, at.q.begin + r + 1};
+      for (int64_t j = seen.begin; j < seen.end; ++j) {
+        add_rows(t.p.row(r) + j, d_o, row, t.dv.row(j));
+        add_rows(t.ds.row(r) + j, head.q, row, t.dk.row(j));
+      }
     });
     return;
   }
-  gemm(left_transposed(t.p), right(t.d_o), t.dv, {cols, padded(dv), rows}, Store::kAdd);
-  gemm(left_transposed(t.ds), right(t.q), t.dk, {cols, padded(d), rows}, Store::kAdd);
+  Operands::multiply(Operands::transposed(t.p, {rows, cols, 0}, t.transposed), right(t.do_values),
+                     t.dv, {cols, padded(head.v.cols), rows}, Store::kAdd);
+  Operands::multiply(Operands::transposed(t.ds, {rows, cols, 0}, t.transposed), right(t.q_values),
+                     t.dk, {cols, padded(head.q.cols), rows}, Store::kAdd);
 }
 
-// dQ += dS K, likewise.
-HWY_INLINE void add_dq(const Head& head, const Panel& at, const BackwardTiles& t, bool k_finite,
-                       Matrix dq) {
-  const int64_t d = head.q.cols;
-  if (may_hide(head.score, at.tile) && !k_finite) {
-    for_rows_seen(head.score, at, [&](int64_t r, Span seen) {
-      gemm({t.ds.row(r) + seen.begin, 0, 1}, right(t.k.from_row(seen.begin)), dq.from_row(r),
-           {1, padded(d), seen.size()}, Store::kAdd);
-    });
+// dQ += dS K, likewise. dS becomes an operand on the way.
+template <class Operands = F32Operands>
+HWY_INLINE void add_dq(const Head& head, const Panel& at, const BackwardTiles& t, Matrix dq) {
+  if (may_hide(head.score, at.tile) && !rows_finite(head.k, at.k)) {
+    gather_values(head.score, at, t.ds, head.k, dq);
     return;
   }
-  gemm(left(t.ds), right(t.k), dq, {at.q.size(), padded(d), at.k.size()}, Store::kAdd);
+  for (int64_t r = 0; r < at.q.size(); ++r) Operands::weights(t.ds.row(r), at.k.size());
+  Operands::multiply(left(t.ds), right(t.k), dq, {at.q.size(), padded(head.q.cols), at.k.size()},
+                     Store::kAdd);
 }
 
 // dK and dV of rows `slot` of the kv head; those past seqused gathered nothing and are 0.

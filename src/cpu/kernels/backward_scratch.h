@@ -32,6 +32,9 @@ struct BackwardTiles {
   Matrix q, d_o;        // rows x D, rows x Dv
   Matrix p, ds;         // rows x keys
   Matrix z, cap_slope;  // rows x keys: dropout factors, softcap's derivative
+  // For operands of bf16 pairs: Q and dO as right operands, and room to transpose P and dS.
+  Matrix q_values, do_values;
+  Matrix transposed[2];
 };
 
 // A row's softmax and sum_j drop(P)_j dP_j (not yet divided by its sum), gathered over key tiles.
@@ -80,6 +83,12 @@ inline BackwardTiles carve_backward(Arena& arena, const Problem& p, const PassPl
   t.ds = arena.matrix(rows, keys);
   t.z = arena.matrix(p.dropout_p > 0 ? rows : 0, keys);
   t.cap_slope = arena.matrix(p.softcap != 0 ? rows : 0, keys);
+  if (p.dtype == DType::kBF16) {
+    t.q_values = arena.matrix(rows, d);
+    t.do_values = arena.matrix(rows, dv);
+    t.transposed[0] = arena.matrix(rows, keys);
+    t.transposed[1] = arena.matrix(padded(keys), rows);
+  }
   return t;
 }
 

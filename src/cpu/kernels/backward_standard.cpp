@@ -45,15 +45,14 @@ inline void standard_head(const BackwardJob& job, const Head& head, const Backwa
         multiply_row(t.cap_slope.row(r), k.size(), t.ds.row(r));
   });
   for_all_tiles(grid, [&](Span q, Span k) {
-    const BackwardTiles t = at_tile(tiles, whole, q, k);
+    BackwardTiles t = at_tile(tiles, whole, q, k);
     load_queries_for_grad(head, d_o, q, t);
-    add_kv_grads(head, {q, k, TileClass::kPartial}, t);
+    add_kv_grads(head, d_o, {q, k, TileClass::kPartial}, t);
   });
   for_all_tiles(grid, [&](Span q, Span k) {
     const BackwardTiles t = at_tile(tiles, whole, q, k);
     pack_rows(head.k, k, t.k);
-    const bool finite = all_finite(t.k, k.size(), head.k.cols);
-    add_dq(head, {q, k, TileClass::kPartial}, t, finite, memory.shared.dq.from_row(row0 + q.begin));
+    add_dq(head, {q, k, TileClass::kPartial}, t, memory.shared.dq.from_row(row0 + q.begin));
   });
   const Rows dq = head_rows(problem, job.grads.dq, head.seq, Side::kQuery, head.head);
   for (int64_t i = 0; i < head.seq.q_used; ++i)

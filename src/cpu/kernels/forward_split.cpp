@@ -27,11 +27,6 @@ HWY_INLINE Rows readable(const Rows& rows, Span at, Matrix packed) {
   return {reinterpret_cast<std::byte*>(packed.data), DType::kF32, packed.stride, padded(rows.cols)};
 }
 
-HWY_INLINE bool rows_finite(const Rows& rows, Span at, Matrix packed) {
-  pack_rows(rows, at, packed);
-  return all_finite(packed, at.size(), rows.cols);
-}
-
 // One split of one sequence: a tile of keys goes through all blocks of queries at a time, a few
 // keys of every head after another, since heads lie side by side in memory.
 struct SplitPass {
@@ -87,11 +82,11 @@ struct SplitPass {
   void values(int64_t b, Span tile, Span few) {
     const SplitBlock& queries = block(b);
     const Matrix p = s(b).from_col(few.begin - tile.begin);
-    if (tiles.hides[b] && !rows_finite(queries.heads->v, few, tiles.packed)) {
+    if (tiles.hides[b] && !rows_finite(queries.heads->v, few)) {
       for (int64_t r = 0; r < queries.count(); ++r) {
         const int64_t i = queries.query(r);
-        gather_values(queries.head(r), {{i, i + 1}, few, TileClass::kPartial}, p.from_row(r),
-                      partial(b).o.from_row(r));
+        gather_values(queries.head(r).score, {{i, i + 1}, few, TileClass::kPartial}, p.from_row(r),
+                      queries.heads->v, partial(b).o.from_row(r));
       }
       return;
     }

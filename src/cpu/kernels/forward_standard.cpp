@@ -46,7 +46,7 @@ struct StandardVisitor {
       gemm(left(p), right(tiles.key.v), tiles.query.o, {q.size(), padded(head.v.cols), k.size()},
            Store::kAdd);
     else
-      gather_values(head, {q, k, TileClass::kPartial}, p, tiles.query.o);
+      gather_values(head.score, {q, k, TileClass::kPartial}, p, head.v, tiles.query.o);
   }
   void end_values(Span q) {
     const QueryTile tile = {{}, tiles.query.o, row(q)};

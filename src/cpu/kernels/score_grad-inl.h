@@ -36,35 +36,41 @@ HWY_INLINE void softmax_grad_row(float unit, const RowStats& stats, int64_t cols
 }
 
 // K, K^T and V^T of a key tile; V's rows pass through `dv`.
+template <class Operands = F32Operands>
 HWY_INLINE void load_keys_for_grad(const Head& head, Span k, const BackwardTiles& t) {
-  load_k_transposed(head, k, t.k, t.kt);
-  pack_rows(head.v, k, t.dv);
-  transpose(t.dv, k.size(), head.v.cols, t.vt);
+  Operands::columns(head.k, k, t.k, t.kt);
+  Operands::values(head.k, k, t.k);
+  Operands::columns(head.v, k, t.dv, t.vt);
 }
 
-HWY_INLINE void load_queries_for_grad(const Head& head, const Rows& d_o, Span q,
-                                      const BackwardTiles& t) {
-  pack_rows(head.q, q, t.q);
-  pack_rows(d_o, q, t.d_o);
+template <class Operands = F32Operands>
+HWY_INLINE void load_queries_for_grad(const Head& head, const Rows& d_o, Span q, BackwardTiles& t) {
+  Operands::rows(head.q, q, t.q);
+  Operands::rows(d_o, q, t.d_o);
+  t.q_values = Operands::values_of(head.q, q, t.q, t.q_values);
+  t.do_values = Operands::values_of(d_o, q, t.d_o, t.do_values);
 }
 
 // The tiles as seen from column `c0` of the key tile.
+template <class Operands>
 HWY_INLINE BackwardTiles from_key(BackwardTiles t, int64_t c0) {
   t.kt = t.kt.from_col(c0);
   t.vt = t.vt.from_col(c0);
-  t.k = t.k.from_row(c0);
+  t.k = Operands::values_from(t.k, c0);
   t.dk = t.dk.from_row(c0);
   t.dv = t.dv.from_row(c0);
   return t;
 }
 
 // Leaves drop(P) in t.p and dS (with respect to the logit, after softcap) in t.ds.
+template <class Operands = F32Operands>
 HWY_INLINE void score_grad(const Head& head, const Panel& at, const RowStats* stats,
                            const BackwardTiles& t) {
   const int64_t rows = at.q.size(), cols = at.k.size();
   const bool dropout = head.score.dropout.threshold != 0;
-  gemm(left(t.q), right(t.kt), t.p, {rows, padded(cols), head.q.cols}, Store::kSet);
-  gemm(left(t.d_o), right(t.vt), t.ds, {rows, padded(cols), head.v.cols}, Store::kSet);
+  Operands::multiply(left(t.q), right(t.kt), t.p, {rows, padded(cols), head.q.cols}, Store::kSet);
+  Operands::multiply(left(t.d_o), right(t.vt), t.ds, {rows, padded(cols), head.v.cols},
+                     Store::kSet);
   if (dropout) dropout_tile(head.score, at.q, at.k, t.z);
   for (int64_t r = 0; r < rows; ++r) {
     float* cap_slope = head.score.softcap != 0 ? t.cap_slope.row(r) : nullptr;

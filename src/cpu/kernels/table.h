@@ -25,6 +25,9 @@ void backward_bias(const BackwardJob& job);
 void forward_fa2_bf16(const ForwardJob& job);
 void forward_fa2_amx(const ForwardJob& job);
 void forward_fa2_amx_emulated(const ForwardJob& job);
+void backward_tiled_bf16(const BackwardJob& job);
+void backward_tiled_amx(const BackwardJob& job);
+void backward_tiled_amx_emulated(const BackwardJob& job);
 
 // Float64, the same on every tier.
 void forward_reference(const ForwardJob& job);

@@ -2,8 +2,7 @@
 // sums, in 16 cycles. Four tiles of C stay in registers, so each step of 32 numbers in depth loads
 // two tiles of A and two of B for four products, and the tile loads (8 cycles from L1) stay hidden.
 //
-// Operands lie as in PairOperands, padded with zeros to whole tiles in depth; rows past the last
-// compute garbage that nobody reads, in memory that the tiles' owner has.
+// Operands lie as in PairOperands, padded with zeros to whole tiles in depth.
 
 // clang-format off
 #if defined(TILEWISE_CPU_SIMD_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)  // guard per target
@@ -132,13 +131,25 @@ struct AmxOperands : PairOperands {
     if (col < e.cols) block<kRows, 1>(a, b.from_col(col), c.from_col(col), e.depth, store);
   }
 
-  // A's depth must lie along its rows.
+  // A's depth must lie along its rows. Rows that don't fill a tile are left to vectors, so nothing
+  // is written past the last.
   static HWY_INLINE void multiply(Left a, Right b, Matrix c, Extent e, Store store) {
     const Extent pairs = {e.rows, e.cols, ceil_div(e.depth, int64_t{2})};
     int64_t r = 0;
-    for (; r + kTile < e.rows; r += 2 * kTile)
+    for (; r + 2 * kTile <= e.rows; r += 2 * kTile)
       row_of_blocks<2>(a.from_row(r), b, c.from_row(r), pairs, store);
-    if (r < e.rows) row_of_blocks<1>(a.from_row(r), b, c.from_row(r), pairs, store);
+    if (r + kTile <= e.rows) {
+      row_of_blocks<1>(a.from_row(r), b, c.from_row(r), pairs, store);
+      r += kTile;
+    }
+    if (r < e.rows)
+      PairOperands::multiply(a.from_row(r), b, c.from_row(r), {e.rows - r, e.cols, e.depth}, store);
+  }
+
+  static HWY_INLINE Left transposed(Matrix weights, Extent e, const Matrix (&room)[2]) {
+    pair_rows(weights, e, room[0]);
+    transpose(room[0], ceil_div(e.rows, int64_t{2}), e.cols, room[1]);
+    return left(room[1]);
   }
 };
 

@@ -1,8 +1,8 @@
-// Makes a source that Highway compiles for AVX-512 use the bf16 and AMX instructions as well, which this
-// version of Highway has no target for. The code gets a namespace of its own, so that no inline
-// function compiled here can stand in for the one that every AVX-512 processor can run. Included
-// after hwy/foreach_target.h and before the headers of the kernels; no include guard, since that
-// is once for every target.
+// Makes a source that Highway compiles for AVX-512 use the bf16 and AMX instructions as well, which
+// this version of Highway has no target for. The code gets a namespace of its own, so that no
+// inline function compiled here can stand in for the one that every AVX-512 processor can run.
+// Included after hwy/foreach_target.h and before the headers of the kernels; no include guard,
+// since that is once for every target.
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 

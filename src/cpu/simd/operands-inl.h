@@ -47,6 +47,12 @@ struct F32Operands {
     return all_finite(out, span.size(), in.cols);
   }
   static HWY_INLINE Matrix values_from(Matrix values, int64_t row) { return values.from_row(row); }
+  // The values of rows that `rows` has packed; may be the same.
+  static HWY_INLINE Matrix values_of(const Rows&, Span, Matrix packed, Matrix) { return packed; }
+  // The transposed of f32 weights as a left operand; `spare` is room for it, of the same size.
+  static HWY_INLINE Left transposed(Matrix weights, Extent, const Matrix (&)[2]) {
+    return left_transposed(weights);
+  }
   // Turns a row of weights into an operand, in place.
   static HWY_INLINE void weights(float*, int64_t) {}
   static HWY_INLINE void multiply(Left a, Right b, Matrix c, Extent e, Store store) {
@@ -114,11 +120,33 @@ struct PairOperands {
   static HWY_INLINE Matrix values_from(Matrix values, int64_t row) {
     return values.from_row(row / 2);
   }
+  static HWY_INLINE Matrix values_of(const Rows& in, Span span, Matrix, Matrix room) {
+    values(in, span, room);
+    return room;
+  }
+  static HWY_INLINE Left transposed(Matrix weights, Extent e, const Matrix (&room)[2]) {
+    pair_rows(weights, e, room[0]);
+    return left_transposed(room[0]);
+  }
+  // Rows 2i and 2i + 1 of f32 numbers become row i of pairs.
+  static HWY_INLINE void pair_rows(Matrix in, Extent e, Matrix out) {
+    for (int64_t i = 0; i < e.rows; i += 2)
+      for (int64_t c = 0; c < padded(e.cols); c += 16) {
+        const __m512 low = _mm512_load_ps(in.row(i) + c);
+        const __m512 high =
+            i + 1 < e.rows ? _mm512_load_ps(in.row(i + 1) + c) : _mm512_setzero_ps();
+        const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);  // low's 16, then high's 16
+        const __m512i even = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(both));
+        const __m512i odd = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(both, 1));
+        _mm512_store_si512(out.row(i / 2) + c, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+      }
+  }
   static HWY_INLINE void weights(float* s, int64_t cols) {
     for (int64_t j = 0; j < padded(cols); j += 16)
       _mm256_store_si256(reinterpret_cast<__m256i*>(s + j / 2),
                          (__m256i)_mm512_cvtneps_pbh(_mm512_load_ps(s + j)));
-    if (padded(cols) % (2 * kDepthPad) != 0) _mm256_store_ps(s + padded(cols) / 2, _mm256_setzero_ps());
+    if (padded(cols) % (2 * kDepthPad) != 0)
+      _mm256_store_ps(s + padded(cols) / 2, _mm256_setzero_ps());
   }
   static HWY_INLINE void multiply(Left a, Right b, Matrix c, Extent e, Store store) {
     gemm<PairMultiplyAdd>(a, b, c, {e.rows, e.cols, ceil_div(e.depth, int64_t{2})}, store);
