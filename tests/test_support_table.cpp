@@ -30,8 +30,9 @@ std::string support_table() {
                        row.automatic(long_prompt) ? "(it takes this one)" : row.not_automatic);
   out += "\nInstruction sets of the CPU kernels, best first:";
   for (const auto& tier : tilewise::cpu::all_tiers())
-    out +=
-        fmt::format("{} `{}`", &tier == &tilewise::cpu::all_tiers().front() ? "" : ",", tier.name);
+    if (std::string(tier.name) != "amx_emulated")  // for tests only
+      out += fmt::format("{} `{}`", &tier == &tilewise::cpu::all_tiers().front() ? "" : ",",
+                         tier.name);
   return out + ".\n";
 }
 
