@@ -87,7 +87,8 @@ bool overlap(const Tensor& left, const Tensor& right) {
 
 Status check_overlap(std::span<const PlacedTensor> written, std::span<const PlacedTensor> read) {
   for (std::size_t i = 0; i < written.size(); ++i) {
-    const auto& [name, tensor] = written[i];
+    const char* const name = written[i].name;
+    const Tensor& tensor = written[i].tensor;
     for (int dim = 0; tensor.given() && dim < tensor.rank; ++dim)
       if (tensor.strides[dim] == 0 && tensor.shape[dim] > 1 && tensor.elements() > 0)
         return invalid(
