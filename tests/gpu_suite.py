@@ -8,6 +8,7 @@ import argparse
 import concurrent.futures
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -36,20 +37,29 @@ ATTEND = ["", "--causal", "--window 40,7 --align top-left", "--softcap 8", "--dr
           "--alibi {folder}/slopes.npy --sink {folder}/slopes.npy"]
 
 
+def parts_of(script):
+    """What a script's PARTS = (...) lists: each runs by itself, so that kernels compile in parallel."""
+    found = re.search(r"^PARTS = \(([^)]*)\)", script.read_text(), re.M)
+    return re.findall(r"\w+", found.group(1)) if found else [""]
+
+
 class Suite:
     """The pieces, as (name, whether it must run alone, function that raises when it fails)."""
 
     def __init__(self, build, folder):
         self.command, self.library = build / "bin/tilewise", build / "lib/libtilewise.so"
         self.host_time, self.folder = build / "bin/tilewise_host_time", folder
+        self.seed = time.time_ns() % 2**31
         np.save(folder / "lengths.npy", np.array([0, 70, 70, 71, 200], np.int32))
 
     def pieces(self):
         found = [("host time", True, self.said([self.host_time]))]
         for script in sorted(HERE.glob("gpu_*.py")):
-            if script.name != pathlib.Path(__file__).name:
-                found.append((script.stem, script.stem == "gpu_test",
-                              self.said([sys.executable, script, self.library])))
+            if script.name == pathlib.Path(__file__).name:
+                continue
+            for part in parts_of(script):
+                found.append((f"{script.stem} {part}".strip(), False, self.said(
+                    [sys.executable, script, self.library, str(self.seed), part])))
         found += [("attend on cpu and cuda", False, self.attend)]
         found += [(f"check --grid, seed {n}", False,
                    self.said([self.command, "check", "--grid", "--quick", "--device", "cuda",
