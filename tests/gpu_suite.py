@@ -59,7 +59,7 @@ class Suite:
                 continue
             for part in parts_of(script):
                 found.append((f"{script.stem} {part}".strip(), False, self.said(
-                    [sys.executable, script, self.library, str(self.seed), part])))
+                    [sys.executable, script, self.library, str(self.seed), *part.split()])))
         found += [("attend on cpu and cuda", False, self.attend)]
         found += [(f"check --grid, seed {n}", False,
                    self.said([self.command, "check", "--grid", "--quick", "--device", "cuda",
