@@ -12,6 +12,11 @@ namespace tilewise::tools {
 
 using DeviceAddress = std::uint64_t;
 
+// The driver's addresses are numbers, the library's pointers.
+inline void* pointer_to(std::uint64_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 // Makes a device's primary context current on this thread, which stays so.
 Status use_gpu(int index);
 

@@ -88,7 +88,7 @@ Status DeviceCopy::copy_range(Range& range) const {
   auto buffer = DeviceBuffer::create(range.offset + bytes + kGuardBytes);
   if (!buffer.ok()) return buffer.status();
   range.buffer = std::move(*buffer);
-  return range.buffer.copy_in(range.offset, reinterpret_cast<const void*>(range.begin), bytes);
+  return range.buffer.copy_in(range.offset, pointer_to(range.begin), bytes);
 }
 
 Tensor DeviceCopy::moved(const Tensor& host, int device) const {
@@ -98,7 +98,7 @@ Tensor DeviceCopy::moved(const Tensor& host, int device) const {
   const Bytes b = bytes_of(host);
   for (const Range& range : ranges_)
     if (b.begin >= range.begin && b.end <= range.end && b.end > b.begin)
-      t.data = reinterpret_cast<void*>(range.buffer.address() + range.offset + (at - range.begin));
+      t.data = pointer_to(range.buffer.address() + range.offset + (at - range.begin));
   return t;
 }
 
@@ -110,7 +110,7 @@ Status DeviceCopy::copy_out() const {
     });
     if (!written) continue;
     const std::size_t bytes = range.end - range.begin;
-    Status s = range.buffer.copy_out(range.offset, reinterpret_cast<void*>(range.begin), bytes);
+    Status s = range.buffer.copy_out(range.offset, pointer_to(range.begin), bytes);
     const std::size_t end = range.offset + bytes;
     for (const auto& [from, count] :
          {std::pair(std::size_t{0}, range.offset), std::pair(end, range.buffer.bytes() - end)}) {
@@ -138,7 +138,7 @@ class GpuPass {
     return {};
   }
   Status run() const {
-    const Launch launch{reinterpret_cast<void*>(workspace_.address()), workspace_.bytes(), nullptr};
+    const Launch launch{pointer_to(workspace_.address()), workspace_.bytes(), nullptr};
     return &pass_ == &plan_.backward ? backward(plan_, copy_.in(), copy_.grads(), launch)
                                      : forward(plan_, copy_.in(), copy_.out(), launch);
   }
