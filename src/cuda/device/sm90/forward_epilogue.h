@@ -49,6 +49,8 @@ TW_DEVICE void finish_rows(const ForwardParams& p, const Work& w, const RowPair&
   }
 }
 
+// Rows past a sequence's used length are computed from whatever lies there and written as nothing:
+// O = 0, LSE = -inf, with a sink too.
 template <ForwardConfig C, int kCount>
 TW_DEVICE void store_output(const ForwardParams& p, const Work& w, Place at,
                             const float (&o)[kCount], const float (&scale)[2]) {
@@ -66,6 +68,7 @@ TW_DEVICE void store_output(const ForwardParams& p, const Work& w, Place at,
           pair[j] = ptx::pack<C.element>(o[4 * (b + j) + 2 * r] * scale[r],
                                          o[4 * (b + j) + 2 * r + 1] * scale[r]);
       transpose_quad(pair, at.quad_lane);
+      if (C.varlen && row >= w.seq_q) pair[0] = pair[1] = pair[2] = pair[3] = 0;
       if (row < w.q_slot && (b + at.quad_lane) * 8 < p.head_dim_v)
         ptx::store_global(g_row + b * 8, pair);
     }
@@ -78,8 +81,10 @@ TW_DEVICE void store_lse(const ForwardParams& p, const Work& w, Place at, const 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = at.row + 8 * r;
+    const bool used = !C.varlen || row < w.seq_q;
     if (row < w.q_slot)
-      ptx::store_global(w.g_lse + (row - w.q_row) * p.lse_stride_s, lse2[r] * kLn2);
+      ptx::store_global(w.g_lse + (row - w.q_row) * p.lse_stride_s,
+                        used ? lse2[r] * kLn2 : kMinusInf);
   }
 }
 
