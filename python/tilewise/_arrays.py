@@ -165,12 +165,18 @@ class Torch:
         if device.type != "cuda":
             return None
         torch = sys.modules["torch"]
-        stream = torch.cuda.current_stream(device).cuda_stream
+        stream = _raw_stream(torch, device.index or 0)
         if not bytes_needed:
             return 0, 0, stream
         # torch's allocator frees in stream order: it may be dropped once the work is launched.
         room = torch.empty(bytes_needed, dtype=torch.uint8, device=device)
         return room.data_ptr(), bytes_needed, stream, room
+
+
+def _raw_stream(torch: Any, index: int) -> int:
+    """The current stream's handle; the public way makes an object of it first, 4 us."""
+    quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return quick(index) if quick else torch.cuda.current_stream(index).cuda_stream
 
 
 class DLPack:

@@ -114,7 +114,8 @@ int remembered_section_heads(const ScheduleShape& s) {
 void fill_work(ForwardParams& p, const Problem& problem, const ForwardConfig& config, int ctas) {
   p.batch = static_cast<int>(problem.batch);
   p.heads_q = static_cast<int>(problem.heads_q);
-  p.heads_per_kv = static_cast<int>(problem.heads_q / problem.heads_kv);
+  // No heads at all is a problem without work, not a division by zero.
+  p.heads_per_kv = static_cast<int>(problem.heads_q / std::max<std::int64_t>(1, problem.heads_kv));
   p.head_dim_v = static_cast<int>(problem.head_dim_v);
   p.seq_q = static_cast<int>(problem.seq_q);
   p.seq_kv = static_cast<int>(problem.seq_kv);

@@ -102,6 +102,16 @@ TEST(FakeGpu, LaunchesWhatTheProblemAsks) {
   EXPECT_LE(launch.grid, 132u);
 }
 
+TEST(FakeGpu, NoHeadsIsNoWork) {
+  const FakeCuda& fake = fresh_fake();
+  Problem problem = problem_of();
+  problem.heads_q = problem.heads_kv = 0;
+  const Plan plan = *make_plan(problem, Call::on(0));
+  const Status s = forward(plan, {}, {});
+  EXPECT_TRUE(s.ok()) << s.message();
+  EXPECT_TRUE(fake.launches.empty());
+}
+
 TEST(FakeGpu, TensorsSeenBeforeCostNoChecks) {
   FakeCuda& fake = fresh_fake();
   Call call, other;
