@@ -11,6 +11,20 @@ TW_DEVICE void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// The same for global memory, between ordinary accesses and TMA's.
+TW_DEVICE void fence_async_global() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+// Programmatic dependent launch: the next kernel of the stream may start ...
+TW_DEVICE void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+// ... but what the kernel before it wrote is to be had only after this.
+TW_DEVICE void wait_for_previous_kernel() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 // Named barriers 1 to 15 (0 is __syncthreads). `threads` counts all that take part: those that wait
 // and those that only arrive.
 TW_DEVICE void named_barrier_sync(uint32_t id, uint32_t threads) {
@@ -40,6 +54,10 @@ TW_DEVICE T shuffle_xor(T value, int lane_mask) {
 
 TW_DEVICE bool warp_any(bool predicate) {
   return __any_sync(kAllLanes, predicate);
+}
+
+TW_DEVICE void warp_sync() {
+  __syncwarp();
 }
 
 // The same number in every lane, told to the compiler: branches on it need no reconvergence, and

@@ -55,6 +55,23 @@ TW_DEVICE void tma_store_4d(const TensorMap* map, uint32_t s_source, TmaCoordina
       : "memory");
 }
 
+// Plain runs of bytes, multiples of 16 at addresses that are: to shared memory ...
+TW_DEVICE void tma_load_bytes(uint64_t* barrier, uint32_t s_target, const void* g_source,
+                              uint32_t bytes) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(s_target),
+      "l"(g_source), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// ... and from it.
+TW_DEVICE void tma_store_bytes(void* g_target, uint32_t s_source, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(g_target),
+               "r"(s_source), "r"(bytes)
+               : "memory");
+}
+
 // Adds `bytes` of float32 from shared to global memory, in L2.
 TW_DEVICE void tma_reduce_add_f32(float* g_target, uint32_t s_source, uint32_t bytes) {
   asm volatile(

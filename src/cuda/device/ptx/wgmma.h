@@ -49,4 +49,11 @@ TW_DEVICE void pin_registers(uint32_t (&r)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(r[i])::"memory");
 }
 
+
+template <int kRows, int kColumns>
+TW_DEVICE void pin_registers(uint32_t (&r)[kRows][kColumns]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) pin_registers(r[i]);
+}
+
 }  // namespace tilewise::ptx

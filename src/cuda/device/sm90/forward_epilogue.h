@@ -8,25 +8,9 @@
 
 #include "cuda/device/attention/scores.h"
 #include "cuda/device/ptx/global.h"
+#include "cuda/device/tile/quad.h"
 
 namespace tilewise::sm90 {
-
-// In: pair[j] holds columns 8 j + 2 lane of the quad's row. Out: columns 8 lane + 2 j.
-TW_DEVICE void transpose_quad(uint32_t (&pair)[4], int lane) {
-#pragma unroll
-  for (int bit = 1; bit <= 2; bit *= 2) {
-    const bool upper = lane & bit;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      if (j & bit) continue;
-      const uint32_t other = ptx::shuffle_xor(upper ? pair[j] : pair[j | bit], bit);
-      if (upper)
-        pair[j] = other;
-      else
-        pair[j | bit] = other;
-    }
-  }
-}
 
 // Adds the parts of each row sum and the sink. scale[r] normalizes O; lse2[r] is in log2 units.
 template <ForwardConfig C>
@@ -67,7 +51,7 @@ TW_DEVICE void store_output(const ForwardParams& p, const Work& w, Place at,
         if (b + j < kBlocks)
           pair[j] = ptx::pack<C.element>(o[4 * (b + j) + 2 * r] * scale[r],
                                          o[4 * (b + j) + 2 * r + 1] * scale[r]);
-      transpose_quad(pair, at.quad_lane);
+      tile::transpose_quad(pair, at.quad_lane);
       if (C.varlen && row >= w.seq_q) pair[0] = pair[1] = pair[2] = pair[3] = 0;
       if (row < w.q_slot && (b + at.quad_lane) * 8 < p.head_dim_v)
         ptx::store_global(g_row + b * 8, pair);

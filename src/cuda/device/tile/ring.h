@@ -9,19 +9,25 @@
 
 namespace tilewise::tile {
 
+// How many arrivals fill a stage (1 for the copy engine), and how many empty it.
+struct Arrivals {
+  uint32_t full, empty;
+};
+
 template <int kStages>
 struct RingBarriers {
   uint64_t full[kStages];
   uint64_t empty[kStages];
 
   // One thread, before the CTA's first barrier.
-  TW_DEVICE void init(uint32_t consumer_warps) {
+  TW_DEVICE void init(Arrivals arrivals) {
 #pragma unroll
     for (int i = 0; i < kStages; ++i) {
-      ptx::mbarrier_init(&full[i], 1);
-      ptx::mbarrier_init(&empty[i], consumer_warps);
+      ptx::mbarrier_init(&full[i], arrivals.full);
+      ptx::mbarrier_init(&empty[i], arrivals.empty);
     }
   }
+  TW_DEVICE void init(uint32_t consumer_warps) { init({1, consumer_warps}); }
 };
 
 template <int kStages>
@@ -53,6 +59,15 @@ struct RingCursor {
     advance();
   }
 
+  // A warp that fills a stage which others share in filling: its part is written. The copy engine
+  // and WGMMA will see it.
+  TW_DEVICE void publish_part(RingBarriers<kStages>& ring) {
+    ptx::fence_async_shared();
+    ptx::warp_sync();
+    if (ptx::elect_one()) ptx::mbarrier_arrive(&ring.full[stage]);
+    advance();
+  }
+
   // Consumer: the stage has landed.
   TW_DEVICE void wait(RingBarriers<kStages>& ring) const {
     ptx::mbarrier_wait(&ring.full[stage], phase);
@@ -61,6 +76,11 @@ struct RingCursor {
   // Consumer, each warp: done reading the stage; on to the next.
   TW_DEVICE void release(RingBarriers<kStages>& ring) {
     if (ptx::elect_one()) ptx::mbarrier_arrive(&ring.empty[stage]);
+    advance();
+  }
+  // The same for a thread that works alone.
+  TW_DEVICE void release_alone(RingBarriers<kStages>& ring) {
+    ptx::mbarrier_arrive(&ring.empty[stage]);
     advance();
   }
 };

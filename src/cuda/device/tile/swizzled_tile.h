@@ -34,9 +34,11 @@ struct SwizzledTile {
     return (column / kPanelColumns * kPanelBytes + column % kPanelColumns * 2) / 16;
   }
 
-  // N runs along the row (V as B of P V): 16 rows, all columns. row_step(row) is what to add for
+  // N runs along the row (V as B of P V): 16 rows, the columns from a panel on. row_step(row) is what to add for
   // the rows from `row` on.
-  TW_DEVICE uint64_t mn_major() const { return descriptor(0, kPanelBytes / 16); }
+  TW_DEVICE uint64_t mn_major(int panel = 0) const {
+    return descriptor(panel * kPanelBytes, kPanelBytes / 16);
+  }
   TW_DEVICE static constexpr uint64_t row_step(int row) { return row * kRowBytes / 16; }
 
   // The address of the 16 bytes that hold columns column ... column + 7 of a row.

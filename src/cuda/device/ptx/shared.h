@@ -1,0 +1,21 @@
+// Loads and stores of shared memory by address.
+#pragma once
+
+#include "cuda/device/ptx/base.h"
+
+namespace tilewise::ptx {
+
+TW_DEVICE void store_shared(uint32_t s_target, float a, float b, float c, float d) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(s_target), "f"(a), "f"(b), "f"(c),
+               "f"(d)
+               : "memory");
+}
+
+TW_DEVICE void load_shared(uint32_t s_source, float (&r)[4]) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3])
+               : "r"(s_source)
+               : "memory");
+}
+
+}  // namespace tilewise::ptx

@@ -1,0 +1,238 @@
+// The first warpgroup of the Hopper backward: one thread loads by TMA, one sends dQ away; and what
+// all warps share.
+#pragma once
+
+#include "cuda/device/ptx/global.h"
+#include "cuda/device/ptx/tma.h"
+#include "cuda/device/sm90/backward_work.h"
+#include "cuda/device/tile/ring.h"
+#include "cuda/device/tile/swizzled_tile.h"
+
+namespace tilewise::sm90::backward {
+
+template <BackwardConfig C>
+struct Tiles {
+  using Q = tile::SwizzledTile<C.tile_q, C.head_dim>;
+  using DO = tile::SwizzledTile<C.tile_q, C.head_dim_v>;
+  using K = tile::SwizzledTile<C.tile_kv, C.head_dim>;
+  using V = tile::SwizzledTile<C.tile_kv, C.head_dim_v>;
+  using DS = tile::SwizzledTile<C.tile_q, C.tile_kv>;
+};
+
+inline constexpr int kWorkStages = 3;  // the one at hand, the next, and one ahead
+
+template <BackwardConfig C>
+struct Shared {
+  uint8_t k[Tiles<C>::K::kBytes];
+  uint8_t v[Tiles<C>::V::kBytes];
+  uint8_t q[C.q_stages][Tiles<C>::Q::kBytes];
+  uint8_t d_o[C.do_stages][Tiles<C>::DO::kBytes];
+  uint8_t ds[2][Tiles<C>::DS::kBytes];  // dS of this step and of the one before
+  // A block of dQ of each consumer: chunk i of 16 bytes of thread t at [i][t].
+  float dq[C.kConsumers][8][128][4];
+  float probabilities[C.wide() ? C.tile_q * C.tile_kv : 4];
+  float lse[C.q_stages][C.tile_q];
+  float delta[C.do_stages][C.tile_q];
+  tile::RingBarriers<1> k_ring, v_ring;
+  tile::RingBarriers<C.q_stages> q_ring;
+  tile::RingBarriers<C.do_stages> do_ring;
+  tile::RingBarriers<2> ds_ring;  // full only: whoever sees dS i full is past dS i - 1
+  tile::RingBarriers<1> dq_ring[C.kConsumers];
+  tile::RingBarriers<1> probabilities_ring;
+  tile::RingBarriers<kWorkStages> work_ring;
+  Work work[kWorkStages];
+
+  static constexpr int kConsumerWarps = 4 * C.kConsumers;
+  // One thread, before the CTA's first barrier.
+  TW_DEVICE void init_barriers() {
+    k_ring.init({1, kConsumerWarps});
+    v_ring.init({1, kConsumerWarps});
+    q_ring.init({1, kConsumerWarps});
+    do_ring.init({1, kConsumerWarps});
+    ds_ring.init({kConsumerWarps, 1});
+    for (auto& ring : dq_ring) ring.init({4, 1});
+    probabilities_ring.init({4, 4});
+    work_ring.init({1, kConsumerWarps + 2});
+  }
+};
+
+// Takes work items in the order in which the producer hands them out.
+template <BackwardConfig C>
+struct WorkTaker {
+  Shared<C>& shared;
+  tile::RingCursor<kWorkStages> cursor{};
+
+  // The next item, or null. It stays in shared memory until put back.
+  TW_DEVICE const Work* take() {
+    cursor.wait(shared.work_ring);
+    const Work* const w = &shared.work[cursor.stage];
+    return w->kv_head == kNoMoreWork ? nullptr : w;
+  }
+  TW_DEVICE void put_back() { cursor.release(shared.work_ring); }
+  TW_DEVICE void put_back_alone() { cursor.release_alone(shared.work_ring); }
+};
+
+template <BackwardConfig C>
+struct Producer {
+  const BackwardParams& p;
+  Shared<C>& shared;
+  tile::RingCursor<1> k_cursor{}, v_cursor{};
+  tile::RingCursor<C.q_stages> q_cursor{};
+  tile::RingCursor<C.do_stages> do_cursor{};
+  WorkTaker<C> taker{shared};
+
+  // One box for each panel of 64 columns.
+  template <class Tile>
+  TW_DEVICE void load_tile(ptx::TmaLoad load, const uint8_t* s_tile, TmaCoordinates at) const {
+    const uint32_t s_address = ptx::shared_address(s_tile);
+#pragma unroll
+    for (int panel = 0; panel < Tile::kPanels; ++panel) {
+      at.c0 = panel * tile::kPanelColumns;
+      ptx::tma_load_4d(load, s_address + panel * Tile::kPanelBytes, at);
+    }
+  }
+
+  TW_DEVICE TmaCoordinates kv_at(const Work& w) const {
+    const int batch = C.varlen && p.cu_seqlens_kv ? 0 : w.sequence.batch;
+    return {0, w.sequence.kv_begin + w.kv_row, w.kv_head, batch};
+  }
+  TW_DEVICE void load_k(const Work& w) {
+    using K = typename Tiles<C>::K;
+    uint64_t* const full = k_cursor.acquire(shared.k_ring, K::kBytes);
+    load_tile<K>({&p.k, full, ptx::l2_evict_first()}, shared.k, kv_at(w));
+    k_cursor.advance();
+  }
+  TW_DEVICE void load_v(const Work& w) {
+    using V = typename Tiles<C>::V;
+    uint64_t* const full = v_cursor.acquire(shared.v_ring, V::kBytes);
+    load_tile<V>({&p.v, full, ptx::l2_evict_first()}, shared.v, kv_at(w));
+    v_cursor.advance();
+  }
+
+  struct QueryPlace {
+    TmaCoordinates rows;
+    const float* g_stats;
+  };
+  TW_DEVICE QueryPlace queries_at(const Work& w, const StepCursor& step) const {
+    const Sequence& s = w.sequence;
+    const int head = w.kv_head * p.heads_per_kv + step.head_of_group;
+    const int tile = w.q_tile + step.tile;
+    const int batch = C.varlen && p.cu_seqlens_q ? 0 : s.batch;
+    return {{0, s.q_begin + tile * C.tile_q, head, batch},
+            p.stats + (int64_t{head} * p.tiles + s.first_tile + tile) * (2 * C.tile_q)};
+  }
+  static constexpr int kStatBytes = C.tile_q * 4;
+  TW_DEVICE void load_q(const QueryPlace& at) {
+    using Q = typename Tiles<C>::Q;
+    uint64_t* const full = q_cursor.acquire(shared.q_ring, Q::kBytes + kStatBytes);
+    load_tile<Q>({&p.q, full, ptx::l2_evict_last()}, shared.q[q_cursor.stage], at.rows);
+    ptx::tma_load_bytes(full, ptx::shared_address(shared.lse[q_cursor.stage]), at.g_stats,
+                        kStatBytes);
+    q_cursor.advance();
+  }
+  TW_DEVICE void load_do(const QueryPlace& at) {
+    using DO = typename Tiles<C>::DO;
+    uint64_t* const full = do_cursor.acquire(shared.do_ring, DO::kBytes + kStatBytes);
+    load_tile<DO>({&p.d_o, full, ptx::l2_evict_last()}, shared.d_o[do_cursor.stage], at.rows);
+    ptx::tma_load_bytes(full, ptx::shared_address(shared.delta[do_cursor.stage]),
+                        at.g_stats + C.tile_q, kStatBytes);
+    do_cursor.advance();
+  }
+
+  TW_DEVICE void run() {
+    bool statistics_ready = false;
+    while (const Work* const taken = taker.take()) {
+      const Work& w = *taken;
+      if (w.steps > 0) load_v(w);  // of all that the item before still reads, V is free first, K last
+      if (!statistics_ready) ptx::wait_for_previous_kernel();
+      statistics_ready = true;
+      for (StepCursor step = StepCursor::alone(w); step.left > 0; step.advance()) {
+        const QueryPlace at = queries_at(w, step);
+        load_q(at);
+        if (step.left == step.steps) load_k(w);
+        load_do(at);
+      }
+      taker.put_back_alone();
+    }
+  }
+};
+
+// Works out the work items for all others: it takes longer than they can wait.
+template <BackwardConfig C>
+TW_DEVICE void hand_out_work(const BackwardParams& p, Shared<C>& shared) {
+  tile::RingCursor<kWorkStages> ring{};
+  for (WorkCursor<C> cursor; cursor.more(p); cursor.advance()) {
+    ring.wait_free(shared.work_ring);
+    make_work<C>(p, cursor.index(), shared.work[ring.stage]);
+    ring.publish(shared.work_ring);
+  }
+  ring.wait_free(shared.work_ring);
+  shared.work[ring.stage].kv_head = kNoMoreWork;
+  ring.publish(shared.work_ring);
+}
+
+// Adds the consumers' blocks of dQ to its sums in global memory.
+template <BackwardConfig C>
+struct DqWriter {
+  const BackwardParams& p;
+  Shared<C>& shared;
+  WorkTaker<C> taker{shared};
+  tile::RingCursor<1> cursor{};  // the consumers go in step
+
+  static constexpr bool kFixed = C.additions == Additions::kFixed;
+  static constexpr int kRounds = C.dq_blocks() / C.kConsumers;
+
+  TW_DEVICE void send_block(float* g_tile, int consumer, bool first) {
+    float* const g_block =
+        g_tile + (cursor_round * C.kConsumers + consumer) * (C.kDqBlockBytes / 4);
+    const uint32_t s_block = ptx::shared_address(shared.dq[consumer]);
+    ptx::mbarrier_wait(&shared.dq_ring[consumer].full[0], cursor.phase);
+    if (first)
+      ptx::tma_store_bytes(g_block, s_block, C.kDqBlockBytes);
+    else
+      ptx::tma_reduce_add_f32(g_block, s_block, C.kDqBlockBytes);
+    ptx::tma_commit_group();
+  }
+  int cursor_round = 0;
+
+  TW_DEVICE void send_tile(float* g_tile, bool first) {
+#pragma unroll 1
+    for (cursor_round = 0; cursor_round < kRounds; ++cursor_round) {
+      send_block(g_tile, 0, first);
+      send_block(g_tile, 1, first);
+      ptx::tma_wait_group_read<1>();
+      ptx::mbarrier_arrive(&shared.dq_ring[0].empty[0]);
+      ptx::tma_wait_group_read<0>();
+      ptx::mbarrier_arrive(&shared.dq_ring[1].empty[0]);
+      cursor.advance();
+    }
+  }
+
+  TW_DEVICE void send_tile_of(const Work& w, const StepCursor& step) {
+    const int64_t tile = int64_t{w.kv_head * p.heads_per_kv + step.head_of_group} * p.tiles +
+                         w.sequence.first_tile + w.q_tile + step.tile;
+    float* const g_tile = p.dq_sum + tile * C.dq_elements();
+    if constexpr (!kFixed) return send_tile(g_tile, false);
+    int32_t* const g_turn = p.turns + tile;
+    const int turn = turn_of<C>(w, step);
+    while (ptx::load_acquire(g_turn) != turn) {
+    }
+    ptx::fence_async_global();
+    send_tile(g_tile, turn == 0);
+    ptx::tma_wait_group<0>();  // done, not just read
+    ptx::fence_async_global();
+    ptx::add_release(g_turn, 1);
+  }
+
+  TW_DEVICE void run() {
+    ptx::wait_for_previous_kernel();
+    while (const Work* const w = taker.take()) {
+      for (StepCursor step = StepCursor::alone(*w); step.left > 0; step.advance())
+        send_tile_of(*w, step);
+      taker.put_back_alone();
+    }
+    ptx::tma_wait_group<0>();
+  }
+};
+
+}  // namespace tilewise::sm90::backward
