@@ -32,6 +32,16 @@ TENSORS = ("q", "k", "v", "alibi_slopes", "bias", "sink", "cu_seqlens_q", "cu_se
 InputsC = struct("InputsC", [*[(n, PTR) for n in TENSORS], ("dropout_seed", c.c_uint64),
                              ("dropout_offset", c.c_uint64)])
 OutputsC = struct("OutputsC", [("o", PTR), ("lse", PTR)])
+GRADIENTS = ("o", "lse", "d_o", "d_lse", "dq", "dk", "dv", "dbias", "dsink")
+GradientsC = struct("GradientsC", [(n, PTR) for n in GRADIENTS])
+OptionsC = struct("OptionsC", [("kernel", c.c_char_p), ("isa", c.c_char_p), ("threads", I32),
+                               ("deterministic", I32), ("tile_q", I64), ("tile_kv", I64),
+                               ("fast_memory_bytes", I64)])
+PassC = struct("PassC", [("kernel", c.c_char_p), ("isa", c.c_char_p), ("tile_q", I64),
+                         ("tile_kv", I64), ("threads", I32), ("refusals", I32),
+                         ("workspace_bytes", c.c_size_t),
+                         *[(n, c.c_double) for n in ("flops", "fast", "least", "standard", "fa1",
+                                                     "fa2")]])
 LaunchC = struct("LaunchC", [("workspace", PTR), ("workspace_bytes", c.c_size_t),
                              ("stream", PTR)])
 
@@ -59,7 +69,7 @@ class Library:
         if status:
             raise RuntimeError(self.c.tw_last_error().decode())
 
-    def plan(self, tensors, **fields):
+    def plan(self, tensors, deterministic=False, **fields):
         """A plan for `tensors` (by name, as in tw_inputs; dense unless lengths are given)."""
         q, k, v = (tensors[n] for n in "qkv")
         p = ProblemC(c.sizeof(ProblemC), out_dtype=-1, window_left=-1, window_right=-1)
@@ -82,10 +92,35 @@ class Library:
                         int(tensors["bias"].shape[i] == 1 and full[i] != 1))
         for name, value in fields.items():
             setattr(p, name, value)
-        handle = PTR()
-        self.check(self.c.tw_plan_create(c.byref(p), CUDA if q.is_cuda else 0, q.device.index or 0, None,
+        handle, options = PTR(), OptionsC(c.sizeof(OptionsC), deterministic=int(deterministic))
+        self.check(self.c.tw_plan_create(c.byref(p), CUDA if q.is_cuda else 0, q.device.index or 0,
+                                         c.byref(options),
                                          c.byref(handle)))
         return handle
+
+    def backward_bytes(self, plan):
+        """What the backward's workspace must hold."""
+        info = PassC(c.sizeof(PassC))
+        self.check(self.c.tw_plan_pass(plan, 1, c.byref(info)))
+        return info.workspace_bytes
+
+    def backward(self, plan, tensors, gradients, seed=0):
+        """A function that launches the backward; `gradients` by name, as in tw_gradients."""
+        views = {n: tensor(t) for n, t in {**tensors, **gradients}.items() if t is not None}
+        def at(name):
+            return c.addressof(views[name]) if name in views else None
+        inputs = InputsC(c.sizeof(InputsC), *[at(n) for n in TENSORS], seed, 0)
+        grads = GradientsC(c.sizeof(GradientsC), *[at(n) for n in GRADIENTS])
+        workspace = torch.empty(max(1, self.backward_bytes(plan)), dtype=torch.uint8,
+                                device=tensors["q"].device)
+        launch = LaunchC(c.sizeof(LaunchC), workspace.data_ptr(), workspace.numel(), None)
+
+        def run():
+            launch.stream = torch.cuda.current_stream().cuda_stream
+            self.check(self.c.tw_backward(plan, c.byref(inputs), c.byref(grads),
+                                          c.byref(launch)))
+        run.keep = (views, tensors, gradients, workspace)
+        return run
 
     def forward(self, plan, tensors, o, lse=None, seed=0):
         """A function that launches the plan on these tensors, on torch's current stream."""

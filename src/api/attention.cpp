@@ -8,6 +8,7 @@
 
 #include "api/check_tensors.h"
 #include "cpu/registry.h"
+#include "cuda/backward.h"
 #include "cuda/forward.h"
 #include "plan/problem_words.h"
 
@@ -63,6 +64,20 @@ Status cuda_forward(const Plan& plan, const Inputs& in, const Outputs& out, cons
   return with_problem(cuda::forward(plan, in, out, launch), plan);
 }
 
+Status cuda_backward(const Plan& plan, const Inputs& in, const Gradients& grads,
+                     const Launch& launch) {
+  if (plan.backward.kernel.empty())
+    return {StatusCode::kUnsupported,
+            fmt::format("the plan has no backward kernel: {}",
+                        plan.backward.passed_over.empty() ? "none was planned"
+                                                          : plan.backward.passed_over[0].reason)};
+  Status s = check_inputs(plan, in);
+  if (s.ok()) s = check_gradients(plan, grads);
+  if (s.ok()) s = check_launch(plan.backward, launch);
+  if (!s.ok()) return s;
+  return with_problem(cuda::backward(plan, in, grads, launch), plan);
+}
+
 }  // namespace
 
 Status forward(const Plan& plan, const Inputs& in, const Outputs& out, const Launch& launch) {
@@ -80,8 +95,7 @@ Status forward(const Plan& plan, const Inputs& in, const Outputs& out, const Lau
 }
 
 Status backward(const Plan& plan, const Inputs& in, const Gradients& grads, const Launch& launch) {
-  if (plan.device.kind == Device::Kind::kCuda)
-    return {StatusCode::kUnsupported, "no backward kernel for cuda yet; accepted: cpu"};
+  if (plan.device.kind == Device::Kind::kCuda) return cuda_backward(plan, in, grads, launch);
   const auto choice = find_choice(plan.backward);
   Status s = choice.status();
   if (s.ok()) s = check_inputs(plan, in);

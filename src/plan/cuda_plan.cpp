@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cuda/backward_table.h"
 #include "cuda/table.h"
 #include "plan/io_model.h"
 
@@ -40,7 +41,19 @@ Expected<Plan> cuda_plan(Plan plan) {
   forward.io = cuda_io(plan, Pass::kForward);
   plan.backward.flops = nominal_flops(plan.problem, Pass::kBackward);
   plan.backward.io = cuda_io(plan, Pass::kBackward);
-  plan.backward.passed_over = {{cuda::kForwardKernel, "has no backward yet"}};
+  if (std::string rule = cuda::why_not_backward(plan.problem); !rule.empty()) {
+    plan.backward.passed_over = {{cuda::kForwardKernel, std::move(rule)}};
+    return plan;
+  }
+  const sm90::BackwardConfig grads = cuda::backward_config(plan.problem, options);
+  PassPlan& backward = plan.backward;
+  backward.kernel = cuda::kForwardKernel;
+  backward.isa = "sm_90a";
+  backward.tile_q = grads.tile_q;
+  backward.tile_kv = grads.tile_kv;
+  backward.threads = grads.kThreads;
+  backward.workspace_bytes =
+      static_cast<std::size_t>(cuda::backward_workspace(plan.problem, grads).bytes);
   return plan;
 }
 

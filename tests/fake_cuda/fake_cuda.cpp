@@ -150,16 +150,23 @@ FAKE cuModuleGetFunction(void** function, void* module, const char*) {
 FAKE cuFuncSetAttribute(void*, int, int) {
   return 0;
 }
-FAKE cuLaunchKernel(void* function, unsigned grid, unsigned, unsigned, unsigned block, unsigned,
-                    unsigned, unsigned shared_bytes, void* stream, void** parameters, void**) {
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+};
+FAKE cuLaunchKernelEx(const LaunchConfig* how, void* function, void** parameters, void**) {
   FakeCuda& fake = fake_cuda();
   if (stack.empty() || static_cast<Module*>(function)->context != stack.back())
     return kInvalidContext;
   const std::lock_guard lock(fake.mutex);
   if (fake.launch_result) return fake.launch_result;
   const char* const bytes = static_cast<const char*>(parameters[0]);
-  fake.launches.push_back(
-      {function, grid, block, shared_bytes, stream, {bytes, bytes + fake.parameter_bytes}});
+  fake.launches.push_back({function,
+                           how->grid[0],
+                           how->block[0],
+                           how->shared_bytes,
+                           how->stream,
+                           {bytes, bytes + fake.parameter_bytes}});
   return 0;
 }
 FAKE cuTensorMapEncodeTiled(void* map, int, unsigned, void* address, const std::uint64_t*,

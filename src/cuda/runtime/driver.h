@@ -31,6 +31,20 @@ enum CuTensorMapType { kTensorF16 = 6, kTensorBf16 = 9 };
 enum CuTensorMapSwizzle { kSwizzle128 = 3 };
 enum CuTensorMapPromotion { kPromoteL2To256 = 3 };
 
+enum CuLaunchAttributeId : int { kOverlapsPrevious = 6 };  // programmatic stream serialization
+
+struct CuLaunchAttribute {
+  alignas(8) int id;
+  alignas(8) int value;
+  char unused[60];  // of a union of 64 bytes
+};
+struct CuLaunch {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  CuStream stream;
+  CuLaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
 struct Driver {
   int version;  // of CUDA, as the driver supports it: 13000 for 13.0
   CuResult (*init)(unsigned flags);
@@ -49,9 +63,7 @@ struct Driver {
   CuResult (*module_load)(CuModule* module, const void* image);
   CuResult (*module_function)(CuFunction* function, CuModule module, const char* name);
   CuResult (*function_set)(CuFunction function, int attribute, int value);
-  CuResult (*launch)(CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                     CuStream stream, void** parameters, void** extra);
+  CuResult (*launch)(const CuLaunch* launch, CuFunction function, void** parameters, void** extra);
   CuResult (*tensor_map)(void* map, int type, unsigned rank, void* address,
                          const std::uint64_t* extents, const std::uint64_t* stride_bytes,
                          const std::uint32_t* box, const std::uint32_t* element_strides,

@@ -81,9 +81,18 @@ Status launch(const DeviceContext& device, Kernel kernel, Grid grid, void* strea
   if (!d.ok()) return d.status();
   const ContextScope scope(**d, device);
   void* arguments[] = {parameters};
-  const CuResult r =
-      (*d)->launch(kernel.function, grid.ctas, 1, 1, grid.threads, 1, 1, grid.smem_bytes,
-                   static_cast<CuStream>(stream), arguments, nullptr);
+  CuLaunchAttribute overlap{kOverlapsPrevious, 1, {}};
+  const CuLaunch how{grid.ctas,
+                     1,
+                     1,
+                     grid.threads,
+                     1,
+                     1,
+                     grid.smem_bytes,
+                     static_cast<CuStream>(stream),
+                     &overlap,
+                     grid.start == Start::kOverlapsPrevious ? 1u : 0u};
+  const CuResult r = (*d)->launch(&how, kernel.function, arguments, nullptr);
   return driver_status(**d, r, "launching a kernel");
 }
 

@@ -19,8 +19,13 @@ template <class MakeSource>
 Expected<Kernel> find_kernel(const DeviceContext& device, const std::string& key, int smem_bytes,
                              MakeSource&& make_source);
 
+// Whether a kernel may start beside the end of the one before it in the stream (programmatic
+// dependent launch). It then waits by itself before it touches anything of that kernel's.
+enum class Start { kAfterPrevious, kOverlapsPrevious };
+
 struct Grid {
   unsigned ctas = 0, threads = 0, smem_bytes = 0;
+  Start start = Start::kAfterPrevious;
 };
 
 // `parameters` is the kernel's one argument, passed by value.

@@ -32,6 +32,7 @@ struct BackwardConfig {
 
   static constexpr int kConsumers = 2;  // warpgroups
   static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kRowThreads = 256;  // of prepare and finish
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
 

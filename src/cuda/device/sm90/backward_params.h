@@ -37,6 +37,7 @@ struct BackwardParams {
   float* dq_sum;  // (Hq, tiles, tile_q * D), as the accumulators lie (backward_finish.h)
   int32_t* turns;  // (Hq, tiles): how many key tiles have added their part
   float* dsink_parts;  // (Hq, tiles)
+  int32_t* items_taken;  // one counter
   int32_t tiles;   // of all sequences
 
   // The grid of work items.

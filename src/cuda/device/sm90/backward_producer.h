@@ -19,7 +19,7 @@ struct Tiles {
   using DS = tile::SwizzledTile<C.tile_q, C.tile_kv>;
 };
 
-inline constexpr int kWorkStages = 3;  // the one at hand, the next, and one ahead
+inline constexpr int kWorkStages = 2;  // the one at hand and the next
 
 template <BackwardConfig C>
 struct Shared {
@@ -41,6 +41,7 @@ struct Shared {
   tile::RingBarriers<1> probabilities_ring;
   tile::RingBarriers<kWorkStages> work_ring;
   Work work[kWorkStages];
+  uint64_t work_wanted;  // the producer will soon have nothing to load
 
   static constexpr int kConsumerWarps = 4 * C.kConsumers;
   // One thread, before the CTA's first barrier.
@@ -53,6 +54,7 @@ struct Shared {
     for (auto& ring : dq_ring) ring.init({4, 1});
     probabilities_ring.init({4, 4});
     work_ring.init({1, kConsumerWarps + 2});
+    ptx::mbarrier_init(&work_wanted, 1);
   }
 };
 
@@ -139,10 +141,15 @@ struct Producer {
     do_cursor.advance();
   }
 
+  // Steps before the last at which the next work item is sought: not earlier, since an item that is
+  // taken and waits is one that a free CTA could have begun.
+  static constexpr int kAhead = 2;
+
   TW_DEVICE void run() {
     bool statistics_ready = false;
     while (const Work* const taken = taker.take()) {
       const Work& w = *taken;
+      if (w.steps < kAhead) ptx::mbarrier_arrive(&shared.work_wanted);
       if (w.steps > 0) load_v(w);  // of all that the item before still reads, V is free first, K last
       if (!statistics_ready) ptx::wait_for_previous_kernel();
       statistics_ready = true;
@@ -151,6 +158,7 @@ struct Producer {
         load_q(at);
         if (step.left == step.steps) load_k(w);
         load_do(at);
+        if (step.left == kAhead) ptx::mbarrier_arrive(&shared.work_wanted);
       }
       taker.put_back_alone();
     }
@@ -161,14 +169,20 @@ struct Producer {
 template <BackwardConfig C>
 TW_DEVICE void hand_out_work(const BackwardParams& p, Shared<C>& shared) {
   tile::RingCursor<kWorkStages> ring{};
-  for (WorkCursor<C> cursor; cursor.more(p); cursor.advance()) {
+  uint32_t phase = 0;
+  int index = blockIdx.x;
+  while (true) {
     ring.wait_free(shared.work_ring);
-    make_work<C>(p, cursor.index(), shared.work[ring.stage]);
+    Work& work = shared.work[ring.stage];
+    if (index >= p.work_items) work.kv_head = kNoMoreWork;
+    else make_work<C>(p, index, work);
     ring.publish(shared.work_ring);
+    if (index >= p.work_items) return;
+    ptx::mbarrier_wait(&shared.work_wanted, phase);
+    phase ^= 1;
+    ptx::wait_for_previous_kernel();  // which set the counter to 0
+    index = next_item<C>(p, index);
   }
-  ring.wait_free(shared.work_ring);
-  shared.work[ring.stage].kv_head = kNoMoreWork;
-  ring.publish(shared.work_ring);
 }
 
 // Adds the consumers' blocks of dQ to its sums in global memory.

@@ -7,7 +7,7 @@
 //
 //   banded   CTAs of a head walk the queries upwards from their own diagonal, so at any query the
 //            CTA with the last keys passes first: turns go by falling key tile, and items are
-//            handed out in that order, so no CTA waits for one that has not begun.
+//            handed out in that order, so no CTA waits for one that nobody has taken.
 //   full     the CTAs that work on a head in the same round of the grid form a circle: CTA i of n
 //            starts i/n of the way round and they follow each other at equal distance. Waiting for
 //            a CTA of the same round is safe because the grid is on the chip as a whole.
@@ -128,21 +128,13 @@ TW_DEVICE int turn_of(const Work& w, const StepCursor& at) {
   return w.before + rank;
 }
 
-// Static order: CTA c takes items c, c + grid, ... Longest first, every second round runs
-// backwards, so that the CTA that took the longest item of a round takes the shortest of the next.
+// Full: CTA c takes items c, c + grid, ... so that circles are known beforehand. Banded: items are
+// taken from a counter as CTAs become free; the first is the CTA's own number.
 template <BackwardConfig C>
-struct WorkCursor {
-  static constexpr bool kLongestFirst = C.band != Band::kFull && C.additions == Additions::kAny;
-  int round = 0;
-
-  TW_DEVICE int index() const {
-    const int grid = gridDim.x, cta = blockIdx.x;
-    const bool backwards = kLongestFirst && round % 2;
-    return round * grid + (backwards ? grid - 1 - cta : cta);
-  }
-  TW_DEVICE bool more(const BackwardParams& p) const { return index() < p.work_items; }
-  TW_DEVICE void advance() { ++round; }
-};
+TW_DEVICE int next_item(const BackwardParams& p, int index) {
+  if constexpr (C.band == Band::kFull) return index + gridDim.x;
+  return static_cast<int>(gridDim.x) + atomicAdd(p.items_taken, 1);
+}
 
 struct Place {
   int kv_head_of_all, kv_tile;
@@ -150,7 +142,7 @@ struct Place {
 
 template <BackwardConfig C>
 TW_DEVICE Place place_of(const BackwardParams& p, int index) {
-  if constexpr (WorkCursor<C>::kLongestFirst) {
+  if constexpr (C.band != Band::kFull && C.additions == Additions::kAny) {  // longest first
     const int section_items = p.section_heads * p.kv_tiles;
     const int section = index / section_items, rest = index % section_items;
     const int first = section * p.section_heads;

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Backward attention on a GPU, all of its kernels counted: tilewise, through its C API, against
+PyTorch's cuDNN and FlashAttention-2, interleaved in one process. Prints tables; --json appends the
+project's benchmark records.
+gpu_backward_peers.py path/to/libtilewise.so [--json FILE] [--dims 64,128] [--both]"""
+import argparse
+import datetime
+import json
+import math
+import statistics
+
+import gpu_peers as peers
+import torch
+from gpu_peers import tw
+
+ATEN = torch.ops.aten
+
+
+def cudnn_backward(q, k, v, d_o, causal):
+    q, k, v, d_o = (t.transpose(1, 2) for t in (q, k, v, d_o))
+    o, lse, cq, ck, mq, mk, seed, offset, _ = ATEN._scaled_dot_product_cudnn_attention(
+        q, k, v, None, True, 0.0, causal)
+    return lambda: ATEN._scaled_dot_product_cudnn_attention_backward(
+        d_o, q, k, v, o, lse, seed, offset, None, cq, ck, mq, mk, 0.0, causal)
+
+
+def flash_backward(q, k, v, d_o, causal):
+    q, k, v, d_o = (t.transpose(1, 2) for t in (q, k, v, d_o))
+    o, lse, cq, ck, mq, mk, seed, offset, _ = ATEN._scaled_dot_product_flash_attention(
+        q, k, v, 0.0, causal)
+    return lambda: ATEN._scaled_dot_product_flash_attention_backward(
+        d_o, q, k, v, o, lse, cq, ck, mq, mk, 0.0, causal, seed, offset)
+
+
+class Problem:
+    """One problem of peers.TOKENS tokens, and what runs on it."""
+
+    def __init__(self, d, s, heads, mask):
+        batch, (hq, hk) = peers.TOKENS // s, heads
+        shape = {"q": hq, "k": hk, "v": hk, "o": hq, "d_o": hq, "dq": hq, "dk": hk, "dv": hk}
+        self.t = {n: torch.randn(batch, s, h, d, device="cuda", dtype=torch.bfloat16)
+                  for n, h in shape.items()}
+        self.t["lse"] = torch.empty(batch, hq, s, device="cuda")
+        self.fields = {"causal": int(mask != "full")}
+        if mask.startswith("window"):
+            self.fields["window_left"] = int(mask.split()[1])
+        self.flops = 10 * batch * hq * d * peers.visible(s, mask)
+
+    def tilewise(self, lib, deterministic, both):
+        inputs = {n: self.t[n] for n in "qkv"}
+        plan = lib.plan(inputs, deterministic=deterministic, **self.fields)
+        forward = lib.forward(plan, inputs, self.t["o"], self.t["lse"])
+        forward()
+        grads = {n: self.t[n] for n in ("o", "lse", "d_o", "dq", "dk", "dv")}
+        backward = lib.backward(plan, inputs, grads)
+        if not both:
+            return backward
+
+        def run():
+            forward()
+            backward()
+        return run
+
+    def peer(self, make):
+        return make(*(self.t[n] for n in ("q", "k", "v", "d_o")), bool(self.fields["causal"]))
+
+
+class Bench:
+    """Measures cells and keeps their records."""
+
+    def __init__(self, args):
+        self.libs = {("tilewise" if i == 0 else path): tw.Library(path)
+                     for i, path in enumerate(args.libraries)}
+        self.args, self.records = args, []
+        self.ceiling = peers.ceiling()
+        self.device = torch.cuda.get_device_name()
+
+    def cell(self, d, s, heads, mask):
+        """{implementation: TFLOP/s} for one problem."""
+        problem = Problem(d, s, heads, mask)
+        runs = {}
+        for name, lib in self.libs.items():
+            runs[name] = peers.graphed(problem.tilewise(lib, False, self.args.both))
+            runs[name + " fixed"] = peers.graphed(problem.tilewise(lib, True, self.args.both))
+        if mask in ("full", "causal") and heads[0] == heads[1] and not self.args.both:
+            runs["cudnn"] = problem.peer(cudnn_backward)
+            if self.args.fa2:
+                runs["fa2"] = problem.peer(flash_backward)
+        flops = problem.flops * (1.4 if self.args.both else 1)
+        out = {}
+        for name, ms in peers.interleaved(runs, flops).items():
+            out[name] = flops / ms / 1e9
+            self.records.append({
+                "pass": "fwd+bwd" if self.args.both else "bwd", "dtype": "bf16", "d": d, "dv": d,
+                "sq": s, "sk": s, "batch": peers.TOKENS // s, "hq": heads[0], "hkv": heads[1],
+                "mask": mask, "device": self.device, "threads": 1, "impl": name,
+                "kernel": "fa3" if name.startswith("tilewise") else name, "ms_median": ms,
+                "tflops": out[name], "ceiling_tflops": self.ceiling, "peak_extra_bytes": 0,
+                "date": datetime.date.today().isoformat()})
+        return out
+
+    def table(self, d, heads, mask, lengths):
+        rows = {}
+        for s in lengths:
+            for name, tflops in self.cell(d, s, heads, mask).items():
+                rows.setdefault(name, {})[s] = tflops
+        print(f"d {d}, heads {heads[0]}/{heads[1]}, {mask}".ljust(26)
+              + " ".join(f"{s:>6}" for s in lengths))
+        for name, row in rows.items():
+            ratios = [row[s] / rows["cudnn"][s] for s in lengths] if "cudnn" in rows else [1]
+            mean = math.exp(statistics.fmean(map(math.log, ratios)))
+            print(f"  {name[-24:]:24}" + " ".join(f"{row[s]:6.0f}" for s in lengths)
+                  + f"  / cudnn {mean:.3f}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("libraries", nargs="+")
+    parser.add_argument("--json", help="append one JSON object a line")
+    parser.add_argument("--dims", default="64,128,256")
+    parser.add_argument("--lengths", default=",".join(map(str, peers.LENGTHS)))
+    parser.add_argument("--masks", default="full,causal")
+    parser.add_argument("--heads", default="")
+    parser.add_argument("--both", action="store_true", help="forward and backward")
+    parser.add_argument("--fa2", action="store_true")
+    args = parser.parse_args()
+    bench = Bench(args)
+    print(f"{bench.device}; bf16 matrix product {bench.ceiling:.0f} TFLOP/s")
+    lengths = [int(s) for s in args.lengths.split(",")]
+    for d in map(int, args.dims.split(",")):
+        for mask in args.masks.split(","):
+            h = peers.WIDTH // d
+            heads = tuple(map(int, args.heads.split("/"))) if args.heads else (h, h)
+            bench.table(d, heads, mask, lengths)
+    if args.json:
+        with open(args.json, "a", encoding="utf-8") as file:
+            file.writelines(json.dumps(r) + "\n" for r in bench.records)
+
+
+if __name__ == "__main__":
+    main()

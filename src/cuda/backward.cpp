@@ -1,0 +1,203 @@
+#include "cuda/backward.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "cuda/backward_table.h"
+#include "cuda/device/sm90/backward_params.h"
+#include "cuda/runtime/launch.h"
+#include "cuda/runtime/memory_check.h"
+#include "cuda/runtime/tensor_map.h"
+
+namespace tilewise::cuda {
+namespace {
+
+using sm90::BackwardConfig;
+using sm90::BackwardParams;
+using sm90::RowTensor;
+using sm90::StatTensor;
+
+Status check_tensors(const Driver& d, const DeviceContext& device, const Inputs& in,
+                     const Gradients& g, const Tensor& workspace) {
+  const NamedTensor all[] = {{"q", in.q},
+                             {"k", in.k},
+                             {"v", in.v},
+                             {"o", g.o},
+                             {"d_o", g.d_o},
+                             {"dq", g.dq},
+                             {"dk", g.dk},
+                             {"dv", g.dv},
+                             {"lse", g.lse},
+                             {"d_lse", g.d_lse},
+                             {"dsink", g.dsink},
+                             {"alibi_slopes", in.alibi_slopes},
+                             {"bias", in.bias},
+                             {"sink", in.sink},
+                             {"cu_seqlens_q", in.cu_seqlens_q},
+                             {"cu_seqlens_kv", in.cu_seqlens_kv},
+                             {"seqused_q", in.seqused_q},
+                             {"seqused_kv", in.seqused_kv},
+                             {"launch.workspace", workspace}};
+  const Status s = check_memory(d, device, all);
+  return s.ok() ? check_addressable(std::span(all).first(8)) : s;
+}
+
+RowTensor rows(const Tensor& t) {
+  return {t.data, t.rank == 4 ? t.strides[0] : 0, t.strides[t.rank - 3], t.strides[t.rank - 2]};
+}
+
+StatTensor statistics(const Tensor& t) {
+  if (!t.given()) return {};
+  return {static_cast<const float*>(t.data), t.rank == 3 ? t.strides[0] : 0, t.strides[t.rank - 2],
+          t.strides[t.rank - 1]};
+}
+
+void fill_tensors(BackwardParams& p, const Inputs& in, const Gradients& g) {
+  p.o = rows(g.o), p.d_o_rows = rows(g.d_o);
+  p.dq = rows(g.dq), p.dk = rows(g.dk), p.dv = rows(g.dv);
+  p.lse = statistics(g.lse), p.d_lse = statistics(g.d_lse);
+  const auto lengths = [](const Tensor& t) { return static_cast<const std::int32_t*>(t.data); };
+  p.cu_seqlens_q = lengths(in.cu_seqlens_q);
+  p.cu_seqlens_kv = lengths(in.cu_seqlens_kv);
+  p.seqused_q = lengths(in.seqused_q);
+  p.seqused_kv = lengths(in.seqused_kv);
+}
+
+void fill_scores(BackwardParams& p, const Problem& problem, const Inputs& in, const Gradients& g) {
+  p.scale = problem.scale.value_or(1.0f / std::sqrt(static_cast<float>(problem.head_dim)));
+  p.scale_log2 = p.scale * kLog2e;
+  if (problem.softcap != 0) {
+    p.softcap_log2 = problem.softcap * kLog2e;
+    p.scale_over_softcap = p.scale / problem.softcap;
+  }
+  if (in.alibi_slopes.given()) {
+    p.alibi_slopes = static_cast<const float*>(in.alibi_slopes.data);
+    p.alibi_stride_b = in.alibi_slopes.rank == 2 ? in.alibi_slopes.strides[0] : 0;
+    p.alibi_stride_h = in.alibi_slopes.strides[in.alibi_slopes.rank - 1];
+  }
+  if (problem.bias.present) {
+    const auto stride = [&](int i) { return in.bias.shape[i] == 1 ? 0 : in.bias.strides[i]; };
+    p.bias = in.bias.data;
+    p.bias_stride_b = stride(0), p.bias_stride_h = stride(1);
+    p.bias_stride_q = stride(2), p.bias_stride_kv = stride(3);
+  }
+  if (problem.sink) {
+    p.sink = static_cast<const float*>(in.sink.data);
+    p.sink_stride = in.sink.strides[0];
+    p.dsink = static_cast<float*>(g.dsink.data);
+    p.dsink_stride = g.dsink.strides[0];
+  }
+  p.dropout_key = dropout_key(in.dropout_seed, in.dropout_offset);
+  p.dropout_threshold = dropout_threshold(problem.dropout_p);
+  p.dropout_scale = dropout_scale(problem.dropout_p);
+}
+
+void fill_workspace(BackwardParams& p, const BackwardWorkspace& w, void* memory) {
+  const auto at = [&](std::int64_t bytes) { return static_cast<std::byte*>(memory) + bytes; };
+  p.tiles = static_cast<int>(w.tiles);
+  p.dq_sum = reinterpret_cast<float*>(at(w.dq_sum));
+  p.stats = reinterpret_cast<float*>(at(w.stats));
+  p.turns = reinterpret_cast<std::int32_t*>(at(w.turns));
+  p.dsink_parts = reinterpret_cast<float*>(at(w.dsink_parts));
+  p.items_taken = reinterpret_cast<std::int32_t*>(at(w.items_taken));
+}
+
+// kv heads that are worked on at once: few enough that what their query heads read and add to
+// stays in L2, enough that every multiprocessor has two items of them.
+int section_heads(const Problem& problem, const BackwardConfig& config, int kv_tiles, int ctas) {
+  constexpr std::int64_t kL2Bytes = 36 << 20;  // of 50 MiB
+  const std::int64_t bytes = std::max<std::int64_t>(
+      1, problem.seq_q * (config.head_dim * 6 + config.head_dim_v * 2) * problem.heads_q /
+             problem.heads_kv);
+  const std::int64_t busy = ceil_div<std::int64_t>(2 * ctas, std::max(kv_tiles, 1));
+  const std::int64_t heads = std::max<std::int64_t>(1, problem.batch * problem.heads_kv);
+  return static_cast<int>(std::clamp<std::int64_t>(std::min(kL2Bytes / bytes, busy), 1, heads));
+}
+
+void fill_work(BackwardParams& p, const Problem& problem, const BackwardConfig& config, int ctas) {
+  p.batch = static_cast<int>(problem.batch);
+  p.heads_q = static_cast<int>(problem.heads_q);
+  p.heads_kv = static_cast<int>(problem.heads_kv);
+  p.heads_per_kv = static_cast<int>(problem.heads_q / problem.heads_kv);
+  p.head_dim = static_cast<int>(problem.head_dim);
+  p.head_dim_v = static_cast<int>(problem.head_dim_v);
+  p.seq_q = static_cast<int>(problem.seq_q);
+  p.seq_kv = static_cast<int>(problem.seq_kv);
+  p.q_tiles = ceil_div(p.seq_q, config.tile_q);
+  p.kv_tiles = ceil_div(p.seq_kv, config.tile_kv);
+  p.work_items = p.kv_tiles * p.heads_kv * p.batch;
+  p.section_heads = section_heads(problem, config, p.kv_tiles, ctas);
+  p.left = problem.mask.left;
+  p.right = problem.mask.causal
+                ? (problem.mask.right >= 0 ? std::min<std::int64_t>(problem.mask.right, 0) : 0)
+                : problem.mask.right;
+  p.bottom_right = problem.mask.align == Align::kBottomRight;
+}
+
+Status fill_maps(BackwardParams& p, const Driver& d, const BackwardConfig& config, const Inputs& in,
+                 const Gradients& g) {
+  // Without a key or a query nothing is loaded, but a map must still be one.
+  const Tensor& any = in.q.elements() ? in.q : in.k;
+  const auto map = [&](const Tensor& t, int rows) {
+    return make_tensor_map(d, t.elements() ? t : any, {rows});
+  };
+  const auto q = map(in.q, config.tile_q), d_o = map(g.d_o, config.tile_q);
+  const auto k = map(in.k, config.tile_kv), v = map(in.v, config.tile_kv);
+  for (const auto* m : {&q, &d_o, &k, &v})
+    if (!m->ok()) return m->status();
+  p.q = *q, p.d_o = *d_o, p.k = *k, p.v = *v;
+  return {};
+}
+
+// One of the three; without work it is left out.
+Status launch_kernel(const DeviceContext& device, const BackwardConfig& config,
+                     BackwardKernel which, const BackwardParams& p, void* stream) {
+  const bool main = which == BackwardKernel::kMain;
+  const int ctas = main ? std::min(p.work_items, device.multiprocessors)
+                        : p.q_tiles * p.heads_q * p.batch;
+  if (ctas == 0) return {};
+  const int smem_bytes = main ? config.smem_bytes() : 0;
+  static const char* const kNames[] = {"prepare ", "main ", "finish "};
+  const auto kernel =
+      find_kernel(device, kNames[static_cast<int>(which)] + config_text(config), smem_bytes,
+                  [&] { return kernel_source(config, which); });
+  if (!kernel.ok()) return kernel.status();
+  const int threads = main ? config.kThreads : config.kRowThreads;
+  // Main and finish start beside the end of the kernel before them, if there is one.
+  const bool follows = which != BackwardKernel::kPrepare && p.q_tiles > 0 && p.heads_q > 0;
+  const Grid grid{static_cast<unsigned>(ctas), static_cast<unsigned>(threads),
+                  static_cast<unsigned>(smem_bytes),
+                  follows ? Start::kOverlapsPrevious : Start::kAfterPrevious};
+  BackwardParams parameters = p;
+  return launch(device, *kernel, grid, stream, &parameters);
+}
+
+}  // namespace
+
+Status backward(const Plan& plan, const Inputs& in, const Gradients& grads,
+                const Launch& launch_at) {
+  const auto d = driver();
+  if (!d.ok()) return d.status();
+  const auto device = hopper_device(plan.device.index);
+  if (!device.ok()) return device.status();
+  if (grads.dbias.given())
+    return {StatusCode::kUnsupported, "dbias is given; accepted on a CUDA device: no tensor yet"};
+  const ContextScope scope(**d, **device);
+  Tensor workspace = make_tensor(launch_at.workspace, DType::kF32, 1);
+  workspace.device = plan.device;
+  Status s = check_tensors(**d, **device, in, grads, workspace);
+  if (!s.ok()) return s;
+  const BackwardConfig config = backward_config(plan.problem, plan.options);
+  BackwardParams p{};
+  fill_work(p, plan.problem, config, (*device)->multiprocessors);
+  fill_tensors(p, in, grads);
+  fill_scores(p, plan.problem, in, grads);
+  fill_workspace(p, backward_workspace(plan.problem, config), launch_at.workspace);
+  if (in.q.elements() || in.k.elements()) s = fill_maps(p, **d, config, in, grads);
+  for (const auto kernel : {BackwardKernel::kPrepare, BackwardKernel::kMain, BackwardKernel::kFinish})
+    if (s.ok()) s = launch_kernel(**device, config, kernel, p, launch_at.stream);
+  return s;
+}
+
+}  // namespace tilewise::cuda

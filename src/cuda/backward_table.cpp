@@ -1,0 +1,114 @@
+#include "cuda/backward_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cuda/table.h"
+
+namespace tilewise::cuda {
+namespace {
+
+using sm90::Additions;
+using sm90::BackwardConfig;
+using sm90::Band;
+using sm90::BiasType;
+
+}  // namespace
+
+const std::vector<BackwardRow>& backward_table() {
+  //  D    plain  M    N   stages of Q, dO
+  static const std::vector<BackwardRow> rows = {
+      {64, false, 128, 128, 2, 2},
+      {128, false, 64, 128, 2, 2},
+  };
+  return rows;
+}
+
+std::string why_not_backward(const Problem& p) {
+  if (std::string rule = why_not_forward(p); !rule.empty()) return rule;
+  if (p.head_dim > 128 || p.head_dim_v > 128) return "has no backward for head dims above 128 yet";
+  return {};
+}
+
+BackwardConfig backward_config(const Problem& p, const Options& options) {
+  const sm90::ForwardConfig forward = forward_config(p, options);  // what the mask and scores need
+  const auto d = std::max<std::int64_t>({p.head_dim, p.head_dim_v, 1});
+  const auto& table = backward_table();
+  const auto row =
+      std::find_if(table.begin(), table.end(), [&](const auto& r) { return d <= r.max_head_dim; });
+  const BackwardRow& tiles = row == table.end() ? table.back() : *row;
+  BackwardConfig c;
+  c.element = forward.element;
+  c.head_dim = c.head_dim_v = static_cast<int>(round_up<std::int64_t>(d, 64));
+  c.tile_q = tiles.tile_q;
+  c.tile_kv = tiles.tile_kv;
+  c.q_stages = tiles.q_stages;
+  c.do_stages = tiles.do_stages;
+  c.band = forward.band;
+  c.additions = options.deterministic ? Additions::kFixed : Additions::kAny;
+  c.varlen = forward.varlen;
+  c.softcap = forward.softcap;
+  c.alibi = forward.alibi;
+  c.bias = forward.bias;
+  c.sink = forward.sink;
+  c.dropout = forward.dropout;
+  return c;
+}
+
+std::string config_text(const BackwardConfig& c) {
+  static const char* const kBands[] = {"kFull", "kRight", "kBoth"};
+  static const char* const kBias[] = {"kNone", "kF32", "kF16", "kBf16"};
+  return fmt::format(
+      ".element = Element::{}, .head_dim = {}, .head_dim_v = {}, .tile_q = {}, .tile_kv = {}, "
+      ".q_stages = {}, .do_stages = {}, .band = Band::{}, .additions = Additions::{}, "
+      ".varlen = {}, .softcap = {}, .alibi = {}, .bias = BiasType::{}, .sink = {}, .dropout = {}",
+      c.element == Element::kBf16 ? "kBf16" : "kF16", c.head_dim, c.head_dim_v, c.tile_q, c.tile_kv,
+      c.q_stages, c.do_stages, kBands[static_cast<int>(c.band)],
+      c.additions == Additions::kAny ? "kAny" : "kFixed", c.varlen, c.softcap, c.alibi,
+      kBias[static_cast<int>(c.bias)], c.sink, c.dropout);
+}
+
+std::string kernel_source(const BackwardConfig& c, BackwardKernel kernel) {
+  static const char* const kHeaders[] = {"backward_prepare.h", "backward.h", "backward_finish.h"};
+  static const char* const kFunctions[] = {"prepare_kernel", "main_kernel", "finish_kernel"};
+  const int k = static_cast<int>(kernel);
+  std::string products;
+  if (kernel == BackwardKernel::kMain)
+    for (const int n : {64, 128, 192, 256})
+      if (n == 64 || n == c.tile_q || n == c.head_dim || n == c.head_dim_v)
+        products += fmt::format("#include \"cuda/device/ptx/wgmma/n{}.h\"\n", n);
+  return fmt::format(
+      "{}#include \"cuda/device/sm90/{}\"\n"
+      "namespace tilewise::sm90 {{\n"
+      "constexpr BackwardConfig kConfig{{{}}};\n"
+      "extern \"C\" __global__ void __launch_bounds__({})\n"
+      "    tilewise_kernel(const __grid_constant__ BackwardParams params) {{\n"
+      "  backward::{}<kConfig>(params);\n"
+      "}}\n"
+      "}}  // namespace tilewise::sm90\n",
+      products, kHeaders[k], config_text(c),
+      kernel == BackwardKernel::kMain ? "kConfig.kThreads, 1" : "kConfig.kRowThreads",
+      kFunctions[k]);
+}
+
+BackwardWorkspace backward_workspace(const Problem& p, const BackwardConfig& c) {
+  BackwardWorkspace w;
+  // Packed sequences begin anywhere, so each may need a tile more than its rows fill.
+  w.tiles = p.varlen.cu_seqlens_q ? p.varlen.total_q / c.tile_q + p.batch + 1
+                                  : p.batch * ceil_div<std::int64_t>(p.seq_q, c.tile_q);
+  const std::int64_t all = w.tiles * p.heads_q;
+  const auto take = [&](std::int64_t bytes) {
+    const std::int64_t begin = w.bytes;
+    w.bytes += round_up<std::int64_t>(bytes, 256);
+    return begin;
+  };
+  w.dq_sum = take(all * c.dq_elements() * 4);
+  w.stats = take(all * c.tile_q * 8);
+  w.turns = take(c.additions == Additions::kFixed ? all * 4 : 0);
+  w.dsink_parts = take(c.sink ? all * 4 : 0);
+  w.items_taken = take(4);
+  return w;
+}
+
+}  // namespace tilewise::cuda

@@ -1,0 +1,139 @@
+// The kernel before the main one: for each row delta = rowsum(dO * O) - dLSE, and LSE in log2
+// units, laid out tile by tile so that the main kernel loads them with one copy; sums and turns are
+// set to 0; the sink's gradient is summed over the tile. Bound by memory: reads O and dO once.
+//
+// One CTA a query tile and head. A row is read by `kLanes` threads, 16 bytes each.
+#pragma once
+
+#include "cuda/device/ptx/global.h"
+#include "cuda/device/ptx/math.h"
+#include "cuda/device/sm90/backward_work.h"
+
+namespace tilewise::sm90::backward {
+
+// The CTAs of prepare and finish: all query tiles of a head, all heads of a batch.
+template <BackwardConfig C>
+struct RowTile {
+  Sequence sequence;
+  int head, tile, first;  // of its sequence; first row
+  int64_t place;          // among the tiles of the workspace
+
+  TW_DEVICE explicit RowTile(const BackwardParams& p) {
+    const int head_of_all = blockIdx.x / p.q_tiles;
+    tile = blockIdx.x % p.q_tiles;
+    head = head_of_all % p.heads_q;
+    sequence = make_sequence<C>(p, head_of_all / p.heads_q);
+    first = tile * C.tile_q;
+    place = int64_t{head} * p.tiles + sequence.first_tile + tile;
+  }
+  TW_DEVICE bool exists() const { return first < sequence.q_slot; }
+};
+
+template <Element kElement>
+TW_DEVICE float dot_pair(uint32_t a, uint32_t b, float sum) {
+  const auto low = [](uint32_t x) { return static_cast<uint16_t>(x); };
+  const auto high = [](uint32_t x) { return static_cast<uint16_t>(x >> 16); };
+  if constexpr (kElement == Element::kBf16) {
+    sum = fmaf(ptx::bf16_to_f32(low(a)), ptx::bf16_to_f32(low(b)), sum);
+    return fmaf(ptx::bf16_to_f32(high(a)), ptx::bf16_to_f32(high(b)), sum);
+  }
+  sum = fmaf(ptx::f16_to_f32(low(a)), ptx::f16_to_f32(low(b)), sum);
+  return fmaf(ptx::f16_to_f32(high(a)), ptx::f16_to_f32(high(b)), sum);
+}
+
+template <BackwardConfig C>
+struct Preparation {
+  static constexpr int kLanes = C.head_dim_v <= 64 ? 8 : C.head_dim_v <= 128 ? 16 : 32;
+  static constexpr int kRowsAtOnce = C.kRowThreads / kLanes;
+  static constexpr int kPasses = C.tile_q / kRowsAtOnce;
+
+  const BackwardParams& p;
+  const RowTile<C>& at;
+
+  TW_DEVICE int row_of_pass(int pass) const { return pass * kRowsAtOnce + threadIdx.x / kLanes; }
+  TW_DEVICE bool used(int row) const { return at.first + row < at.sequence.seq_q; }
+
+  // rowsum(dO * O) of this thread's row in each pass, in every lane.
+  TW_DEVICE void row_sums(float (&sum)[kPasses]) const {
+    const Sequence& s = at.sequence;
+    const int column = threadIdx.x % kLanes * 8;
+    const int64_t first = int64_t{s.q_begin} + at.first;
+    uint32_t o[kPasses][4] = {}, d_o[kPasses][4] = {};
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      const int row = row_of_pass(i);
+      if (!used(row) || column >= p.head_dim_v) continue;
+      ptx::load_global(o[i], first_row(p.o, s.batch, at.head, first + row) + column);
+      ptx::load_global(d_o[i], first_row(p.d_o_rows, s.batch, at.head, first + row) + column);
+    }
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      sum[i] = 0.0f;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sum[i] = dot_pair<C.element>(o[i][j], d_o[i][j], sum[i]);
+#pragma unroll
+      for (int lanes = 1; lanes < kLanes; lanes *= 2) sum[i] += ptx::shuffle_xor(sum[i], lanes);
+    }
+  }
+
+  // Writes a row's LSE and delta; returns its part of the sink's gradient.
+  TW_DEVICE float store_row(int row, float row_sum) const {
+    const Sequence& s = at.sequence;
+    float* const g_stats = p.stats + at.place * (2 * C.tile_q);
+    float lse2 = -kMinusInf, delta = 0.0f, dsink = 0.0f;  // P = exp2(s - inf) = 0
+    if (used(row)) {
+      const int64_t i = int64_t{s.q_begin} + at.first + row;
+      const auto stat = [&](const StatTensor& t) {
+        return t.data[s.batch * t.stride_b + at.head * t.stride_h + i * t.stride_s];
+      };
+      const float lse = stat(p.lse);
+      delta = p.d_lse.data ? row_sum - stat(p.d_lse) : row_sum;
+      if (lse != kMinusInf) lse2 = lse * kLog2e;
+      if constexpr (C.sink)
+        if (lse != kMinusInf)
+          dsink = -delta * ptx::ex2((p.sink[at.head * p.sink_stride] - lse) * kLog2e);
+    }
+    g_stats[row] = lse2;
+    g_stats[C.tile_q + row] = delta;
+    return dsink;
+  }
+
+  TW_DEVICE void clear_sums() const {
+    if constexpr (C.additions == Additions::kFixed) {
+      if (threadIdx.x == 0) p.turns[at.place] = 0;
+      return;
+    }
+    float* const g_sum = p.dq_sum + at.place * C.dq_elements();
+    constexpr uint32_t kZeros[4] = {};
+    for (int i = threadIdx.x * 4; i < C.dq_elements(); i += C.kRowThreads * 4)
+      ptx::store_global(g_sum + i, kZeros);
+  }
+
+  TW_DEVICE void run() const {
+    clear_sums();
+    float sum[kPasses];
+    row_sums(sum);
+    __shared__ float s_dsink[C.tile_q];
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i)
+      if (threadIdx.x % kLanes == 0) s_dsink[row_of_pass(i)] = store_row(row_of_pass(i), sum[i]);
+    if constexpr (!C.sink) return;
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    float part = 0.0f;
+    for (int row = threadIdx.x; row < C.tile_q; row += 32) part += s_dsink[row];
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) part += ptx::shuffle_xor(part, lanes);
+    if (threadIdx.x == 0) p.dsink_parts[at.place] = part;
+  }
+};
+
+template <BackwardConfig C>
+requires ValidBackward<C> TW_DEVICE void prepare_kernel(const BackwardParams& p) {
+  ptx::launch_dependents();
+  if (blockIdx.x == 0 && threadIdx.x == 0) *p.items_taken = 0;
+  const RowTile<C> at(p);
+  if (at.exists()) Preparation<C>{p, at}.run();
+}
+
+}  // namespace tilewise::sm90::backward

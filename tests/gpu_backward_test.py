@@ -1,0 +1,272 @@
+#!/usr/bin/env python3
+"""The GPU's gradients, on a Hopper card: gpu_backward_test.py path/to/libtilewise.so [seed]
+
+Forward and backward of every kernel against float64 on the same (rounded) inputs, by the accuracy
+rule for gradients (src/reference/accuracy.h): NaN-poisoned outputs and workspace, guard bands,
+fresh random inputs, the seed printed. Then repeats that must be equal bit by bit."""
+import itertools
+import math
+import sys
+import time
+
+import torch
+
+import gpu_test as g
+from gpu_test import failures, inputs, poisoned, tw
+
+NORM = {t: 3 * r for t, r in g.NORM.items()}
+
+
+def gradients(case, d_o, d_lse, f, dtype, o=None):
+    """{name: gradient} as a framework would compute them in `dtype`, and the same sums with every
+    term positive. With `o`, delta comes from that O."""
+    leaves = {n: case[n].to(dtype).detach().requires_grad_() for n in ("q", "k", "v", "bias")
+              if n in case}
+    t = {**case, **leaves}
+    q, k, v = t["q"], t["k"], t["v"]
+    extras = {n: t[n] for n in ("alibi_slopes", "bias") if n in t}
+    s = g.scores_of(q, k, extras, f)
+    groups = q.shape[2] // k.shape[2]
+    with torch.no_grad():
+        lse_s = s
+        if "sink" in case:
+            sink = case["sink"].to(dtype).view(1, -1, 1, 1).expand(*s.shape[:3], 1)
+            lse_s = torch.cat([s, sink], -1)
+        lse = torch.logsumexp(lse_s, -1)
+        p = torch.exp(s - lse.masked_fill(lse == -math.inf, 0)[..., None])
+        d_o = d_o.to(dtype)
+        wide_v = v.repeat_interleave(groups, 2)
+        dp = torch.einsum("bihd,bjhd->bhij", d_o, wide_v)
+        keep = f.get("keep")
+        kept = torch.ones((), device=q.device, dtype=dtype) if keep is None else keep.to(dtype)
+        delta = ((p * kept * dp).sum(-1) if o is None
+                 else torch.einsum("bihd,bihd->bhi", d_o, o.to(dtype)))
+        if d_lse is not None:
+            delta = delta - d_lse.to(dtype)
+        ds = p * (kept * dp - delta[..., None])
+        most = p * (kept * dp.abs() + delta.abs()[..., None])
+
+        def per_kv(x):
+            return x.unflatten(2, (-1, groups)).sum(3)
+        out = {"dv": per_kv(torch.einsum("bhij,bihd->bjhd", p * kept, d_o))}
+        scale = abs(f.get("scale", q.shape[-1] ** -0.5))
+        magnitude = {
+            "dv": per_kv(torch.einsum("bhij,bihd->bjhd", p * kept, d_o.abs())),
+            "dq": scale * torch.einsum("bhij,bjhd->bihd", most,
+                                       k.abs().repeat_interleave(groups, 2)),
+            "dk": scale * per_kv(torch.einsum("bhij,bihd->bjhd", most, q.abs()))}
+        if "sink" in case:
+            ps = torch.exp(sink[..., 0] - lse)
+            out["dsink"] = -(ps * delta).sum((0, 2))
+            magnitude["dsink"] = (ps * delta.abs()).sum((0, 2))
+    wanted = [leaves[n] for n in ("q", "k", "bias") if n in leaves]
+    found = torch.autograd.grad(s, wanted, ds)
+    out.update(zip(("dq", "dk", "dbias"), found))
+    if "bias" in leaves:
+        with torch.no_grad():
+            folded = most
+            for i, n in enumerate(case["bias"].shape):
+                if n == 1:
+                    folded = folded.sum(i, keepdim=True)
+            magnitude["dbias"] = folded
+    return out, magnitude
+
+
+def judge(name, got, ref, lows, magnitude):
+    """Holds one gradient to the rule; true if it passes."""
+    dtype = lows[0].dtype
+    error, most = got.double() - ref, magnitude.double()
+    if not torch.isfinite(got).all():
+        failures.append(f"{name}: not finite")
+        return
+    if got.numel() == 0:
+        return
+    allowed = max(2 * max((low.double() - ref).abs().max().item() for low in lows) + 1e-5,
+                  NORM[dtype] / 32 * most.max().item())
+    size = max(ref.norm().item(), most.norm().item() / 32)
+    norm = error.norm().item() / max(size, 1e-300)
+    if error.abs().max().item() > allowed:
+        failures.append(f"{name}: max error {error.abs().max().item():.3g} > {allowed:.3g}")
+    elif norm > NORM[dtype]:
+        failures.append(f"{name}: norm error {norm:.3g} > {NORM[dtype]:.3g}")
+
+
+def launch(lib, case, f, d_lse=None, options=None):
+    """Runs forward and backward on poisoned memory: (O, LSE, dO, {gradient}, its guards)."""
+    q, k, v = case["q"], case["k"], case["v"]
+    fields = {n: x for n, x in f.items() if n != "keep"}
+    plan = lib.plan(case, **(options or {}), **fields)
+    o = torch.full((*q.shape[:-1], v.shape[-1]), math.nan, dtype=q.dtype, device="cuda")
+    lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], device="cuda") if q.dim() == 4 else (
+        torch.empty(q.shape[1], q.shape[0], device="cuda"))
+    lib.forward(plan, case, o, lse)()
+    d_o = torch.randn_like(o)
+    buffers, grads = {}, {}
+    wanted = {"dq": q, "dk": k, "dv": v}
+    if "sink" in case:
+        wanted["dsink"] = case["sink"]
+    for name, like in wanted.items():
+        grads[name], buffers[name] = poisoned(like.shape, like.dtype)
+    run = lib.backward(plan, case, {"o": o, "lse": lse, "d_o": d_o, "d_lse": d_lse, **grads})
+    run.keep[3].view(torch.uint8).fill_(255)  # NaN
+    run()
+    torch.cuda.synchronize()
+    run.buffers = buffers
+    return o, lse, d_o, grads, run
+
+
+def run_case(lib, name, case, f, d_lse=None, options=None):
+    o, _, d_o, grads, run = launch(lib, case, f, d_lse, options)
+    for n, buffer in run.buffers.items():
+        if not g.guards_hold(buffer):
+            failures.append(f"{name}: wrote outside {n}")
+    ref, magnitude = gradients(case, d_o, d_lse, f, torch.float64)
+    dtype = case["q"].dtype
+    low = gradients(case, d_o, d_lse, f, dtype)[0]
+    low_o = gradients(case, d_o, d_lse, f, dtype, o)[0]
+    for n, got in grads.items():
+        lows = [low[n], low_o[n]] if n != "dsink" else [low[n].to(dtype), low_o[n].to(dtype)]
+        judge(f"{name} {n}", got, ref[n], lows, magnitude[n])
+
+
+MASKS = [{}, {"causal": 1}, {"causal": 1, "align": 1}, {"window_left": 100, "window_right": 0},
+         {"window_left": 3, "window_right": 5, "align": 1}, {"window_right": 17}]
+DIMS = [(64, 64), (128, 128), (8, 8), (72, 40), (96, 96), (64, 128), (128, 64)]
+WIDE = [(256, 256), (192, 128), (160, 64)]
+
+
+def dense_grid(lib, dims):
+    shapes = [(1, 1, 1, 1, 1), (2, 3, 1, 64, 64), (1, 5, 5, 127, 129), (1, 6, 2, 200, 333),
+              (2, 7, 1, 513, 512), (1, 2, 1, 700, 300), (1, 2, 1, 1, 1000), (1, 4, 4, 1024, 1024)]
+    n = 0
+    for (d, dv), dtype in itertools.product(dims, NORM):
+        for shape, f in itertools.product(shapes, MASKS):
+            b, h, hk, sq, sk = shape
+            kind = ("normal", "outliers", "constant")[n % 3]
+            case = {"q": inputs(kind, (b, sq, h, d), dtype), "k": inputs(kind, (b, sk, hk, d), dtype),
+                    "v": inputs("normal", (b, sk, hk, dv), dtype)}
+            run_case(lib, f"{kind} {dtype} d {d},{dv} {shape} {f} det {n % 2}", case, f,
+                     options={"deterministic": n % 2})
+            n += 1
+    return n
+
+
+def narrow_grid(lib):
+    return dense_grid(lib, DIMS)
+
+
+def wide_grid(lib):
+    return dense_grid(lib, WIDE)
+
+
+def modified_grid(lib):
+    """Scores that something is done to, and gradients through LSE."""
+    n = 0
+    for d, dtype in itertools.product((64, 128), NORM):
+        for f in ({}, {"causal": 1}, {"window_left": 50, "window_right": 20}):
+            b, h, hk, sq, sk = 2, 6, 3, 200, 333
+            base = {"q": inputs("normal", (b, sq, h, d), dtype),
+                    "k": inputs("normal", (b, sk, hk, d), dtype),
+                    "v": inputs("normal", (b, sk, hk, d), dtype)}
+            slopes = torch.rand(h, device="cuda") / 10
+            bias = torch.randn(1, h, sq, sk, device="cuda")
+            hidden = bias.masked_fill(torch.rand_like(bias) < 0.2, -math.inf)
+            sink = torch.randn(h, device="cuda")
+            d_lse = torch.randn(b, h, sq, device="cuda")
+            for extra, more, grad in (
+                    ({}, {"softcap": 20.0}, None), ({"alibi_slopes": slopes}, {}, None),
+                    ({"bias": bias}, {}, None), ({"bias": hidden.to(dtype)}, {}, None),
+                    ({"sink": sink}, {}, None), ({}, {"has_scale": 1, "scale": -0.1}, None),
+                    ({}, {}, d_lse), ({"sink": sink}, {}, d_lse),
+                    ({"sink": sink, "alibi_slopes": slopes}, {"softcap": 5.0}, d_lse)):
+                run_case(lib, f"{dtype} d {d} {list(extra)} {f} {more} d_lse {grad is not None}",
+                         {**base, **extra}, {**f, **more}, grad, {"deterministic": n % 2})
+                n += 1
+    return n
+
+
+def packed_grid(lib):
+    """cu_seqlens and seqused; everything that is not a sequence's own holds NaN."""
+    n = 0
+    for d, dtype, f in itertools.product((64, 128), NORM, ({}, {"causal": 1},
+                                                          {"window_left": 70, "window_right": 9})):
+        lengths_q, lengths_k = [0, 130, 1, 0, 257, 64, 0, 70], [5, 200, 0, 0, 257, 31, 3, 0]
+        cu_q = torch.tensor([0, *itertools.accumulate(lengths_q)], dtype=torch.int32)
+        slots = [x + 40 for x in lengths_k]
+        cu_k = torch.tensor([0, *itertools.accumulate(slots)], dtype=torch.int32)
+        h, hk = 4, 2
+        q = inputs("normal", (int(cu_q[-1]), h, d), dtype)
+        k = torch.full((int(cu_k[-1]), hk, d), math.nan, device="cuda", dtype=dtype)
+        v = k.clone()
+        for i, used in enumerate(lengths_k):
+            at = int(cu_k[i])
+            k[at:at + used] = inputs("normal", (used, hk, d), dtype)
+            v[at:at + used] = inputs("normal", (used, hk, d), dtype)
+        case = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_q.cuda(), "cu_seqlens_kv": cu_k.cuda(),
+                "seqused_kv": torch.tensor(lengths_k, dtype=torch.int32, device="cuda")}
+        sizes = {"batch": len(lengths_q), "seq_q": max(lengths_q), "seq_kv": max(slots)}
+        o, _, d_o, grads, _ = launch(lib, case, {**f, **sizes}, None, {"deterministic": n % 2})
+        for i, (a, used) in enumerate(zip(lengths_q, lengths_k)):
+            at, kv, end = int(cu_q[i]), int(cu_k[i]), int(cu_k[i + 1])
+            name = f"packed {dtype} d {d} {f} sequence {i}"
+            for m in ("dk", "dv"):
+                if grads[m][kv + used:end].abs().max() != 0 or not torch.isfinite(
+                        grads[m][kv + used:end]).all():
+                    failures.append(f"{name} {m}: not 0 past seqused")
+            one = {"q": q[None, at:at + a], "k": k[None, kv:kv + used], "v": v[None, kv:kv + used]}
+            if a == 0 or used == 0:
+                parts = (grads["dq"][at:at + a], grads["dk"][kv:kv + used],
+                         grads["dv"][kv:kv + used])
+                if any((x != 0).any() for x in parts):
+                    failures.append(f"{name}: not 0 beside an empty sequence")
+                continue
+            here = (d_o[None, at:at + a], None, f)
+            ref, magnitude = gradients(one, *here, torch.float64)
+            low, low_o = (gradients(one, *here, dtype, x)[0] for x in (None, o[None, at:at + a]))
+            for m, rows in (("dq", slice(at, at + a)), ("dk", slice(kv, kv + used)),
+                            ("dv", slice(kv, kv + used))):
+                judge(f"{name} {m}", grads[m][None, rows], ref[m], [low[m], low_o[m]],
+                      magnitude[m])
+            n += 1
+    return n
+
+
+def repeats(lib, count=200):
+    """Deterministic: the same bits, with other work beside it."""
+    noise = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    side = torch.cuda.Stream()
+    for d, f, hk in itertools.product((64, 128), ({}, {"causal": 1}, {"window_left": 300}), (8, 2)):
+        case = {n: inputs("normal", (2, 1500, 8 if n == "q" else hk, d), torch.bfloat16)
+                for n in "qkv"}
+        _, _, _, grads, run = launch(lib, case, f, None, {"deterministic": 1})
+        first = {n: t.clone() for n, t in grads.items()}
+        different = torch.zeros((), device="cuda", dtype=torch.int64)
+        for _ in range(count):
+            with torch.cuda.stream(side):
+                noise @ noise
+            for t in grads.values():
+                t.fill_(math.nan)
+            run()
+            different += sum((t != first[n]).sum() for n, t in grads.items())
+        if different.item():
+            failures.append(f"repeats d {d} {f} {hk}: {different.item()} numbers differ")
+
+
+def main():
+    lib = tw.Library(sys.argv[1])
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 2**31
+    parts = sys.argv[3].split(",") if len(sys.argv) > 3 else [
+        "narrow_grid", "wide_grid", "modified_grid", "packed_grid", "repeats"]
+    torch.manual_seed(seed)
+    print(f"{torch.cuda.get_device_name()}, seed {seed}", flush=True)
+    for part in parts:
+        start, before = time.time(), len(failures)
+        count = globals()[part](lib)
+        print(f"{part}: {count or ''} {len(failures) - before} failures, "
+              f"{time.time() - start:.1f} s", flush=True)
+    print("\n".join(failures[:40]) or "all within the rule")
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
