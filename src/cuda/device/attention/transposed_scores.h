@@ -67,7 +67,7 @@ struct ScoreRules {
 
   // A statistic of the queries of scores 4 j (and 4 j + 2) and 4 j + 1 (and 4 j + 3).
   TW_DEVICE static float2 statistic(const float* s_row, int j) {
-    return *reinterpret_cast<const float2*>(s_row + 8 * j + ptx::thread_number() % 4 * 2);
+    return *reinterpret_cast<const float2*>(s_row + 8 * j + (ptx::thread_number() & 3u) * 2);
   }
 
   // c * tanh(s / c) in log2 units; its derivative goes to `slope`.

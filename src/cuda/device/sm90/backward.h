@@ -43,10 +43,11 @@ struct Consumer {
   float dk[C.head_dim / 2], dv[C.head_dim_v / 2];
   Operands ds;
 
-  TW_DEVICE static int thread_number() { return ptx::thread_number() % 128; }
+  // Unsigned, so that dividing it takes one instruction.
+  TW_DEVICE static uint32_t thread_number() { return ptx::thread_number() & 127u; }
   TW_DEVICE int key_of_thread() const {
-    const int thread = thread_number();
-    return warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4;
+    const uint32_t thread = thread_number();
+    return warpgroup * 64 + static_cast<int>(thread / 32 * 16 + thread % 32 / 4);
   }
   template <int kStages>
   TW_DEVICE static tile::RingCursor<kStages> cursor_at(uint32_t count) {
@@ -69,7 +70,7 @@ struct Consumer {
 #pragma unroll
     for (int column = 0; column < Keys::kPanels * tile::kPanelColumns; column += 16)
       Scores::template ss<ptx::Major::kK>(
-          s, a + Keys::k_step(column), b + Queries::k_step(column),
+          s, tile::step(a, Keys::k_step(column)), tile::step(b, Queries::k_step(column)),
           column == 0 ? ptx::Accumulate::kZero : ptx::Accumulate::kKeep);
     ptx::wgmma_commit_group();
   }
@@ -84,7 +85,7 @@ struct Consumer {
 #pragma unroll
     for (int step = 0; step < C.tile_q / 16; ++step)
       Product::template rs<ptx::Major::kMn>(
-          sum, a[step], b + Queries::row_step(16 * step),
+          sum, a[step], tile::step(b, Queries::row_step(16 * step)),
           first && step == 0 ? ptx::Accumulate::kZero : ptx::Accumulate::kKeep);
     ptx::wgmma_commit_group();
   }
@@ -106,7 +107,7 @@ struct Consumer {
 #pragma unroll
     for (int key = 0; key < C.tile_kv; key += 16)
       Product::template ss<ptx::Major::kMn>(
-          dq, a + DS::k_step(key), b + K::row_step(key),
+          dq, tile::step(a, DS::k_step(key)), tile::step(b, K::row_step(key)),
           key == 0 ? ptx::Accumulate::kZero : ptx::Accumulate::kKeep);
     ptx::wgmma_commit_group();
   }
@@ -115,12 +116,12 @@ struct Consumer {
   TW_DEVICE void store_ds() {
     auto cursor = cursor_at<2>(steps);
     const typename Tiles<C>::DS ds_tile{ptx::shared_address(shared.ds[cursor.stage])};
-    const int thread = thread_number(), lane = thread % 32;
-    const int key = warpgroup * 64 + thread / 32 * 16 + lane / 8 % 2 * 8;
-    const int query = lane / 16 * 8 + lane % 8;
+    const uint32_t thread = thread_number(), lane = thread % 32;
+    const uint32_t key = warpgroup * 64 + thread / 32 * 16 + lane / 8 % 2 * 8;
+    const uint32_t first = ds_tile.chunk(lane / 16 * 8 + lane % 8, key);
 #pragma unroll
     for (int step = 0; step < C.tile_q / 16; ++step)
-      ptx::stmatrix_x4_transposed(ds_tile.chunk(16 * step + query, key), ds[step]);
+      ptx::stmatrix_x4_transposed(first + 16 * step * tile::kRowBytes, ds[step]);
     cursor.publish_part(shared.ds_ring);
   }
 
@@ -129,7 +130,7 @@ struct Consumer {
     auto& ring = shared.dq_ring[warpgroup];
     cursor.wait_free(ring);
     const uint32_t s_block =
-        ptx::shared_address(shared.dq[warpgroup]) + static_cast<uint32_t>(thread_number()) * 16;
+        ptx::shared_address(shared.dq[warpgroup]) + thread_number() * 16;
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       ptx::store_shared(s_block + i * 2048, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2],
@@ -187,7 +188,7 @@ struct Consumer {
 
   TW_DEVICE ScorePlace place_of_thread(const Work& w, const StepCursor& at) const {
     return {w.kv_row + key_of_thread(),
-            (w.q_tile + at.tile) * C.tile_q + thread_number() % 4 * 2,
+            (w.q_tile + at.tile) * C.tile_q + static_cast<int>(thread_number() % 4 * 2),
             w.kv_head * p.heads_per_kv + at.head_of_group};
   }
 
@@ -196,7 +197,8 @@ struct Consumer {
   template <class Tile>
   TW_DEVICE void clear_rows(const uint8_t* s_tile, int rows_used) const {
     Tile{ptx::shared_address(s_tile)}.clear_rows(max_of(rows_used, 0),
-                                                 warpgroup * 128 + thread_number(), 256);
+                                                 warpgroup * 128 + static_cast<int>(thread_number()),
+                                                 256);
   }
   TW_DEVICE static void everyone_cleared() {
     ptx::fence_async_shared();
@@ -245,6 +247,22 @@ struct Consumer {
     store_gradient<C.element>({g_first, to.stride_s, s.kv_slot - row, columns}, 0, sum, scale);
   }
 
+  // 64 rows of dK and dV for keys that no query sees.
+  TW_DEVICE void store_nothing(const Work& w) const {
+    const float zeros[32] = {};
+    for (int column = 0; column < max_of(C.head_dim, C.head_dim_v); column += 64) {
+      const Sequence& s = w.sequence;
+      const int row = w.kv_row + warpgroup * 64;
+      const auto clear = [&](const RowTensor& to, int columns) {
+        uint16_t* const g_first = first_row(to, s.batch, w.kv_head, int64_t{s.kv_begin} + row);
+        store_gradient<C.element>({g_first, to.stride_s, s.kv_slot - row, columns}, column, zeros,
+                                  1.0f);
+      };
+      clear(p.dk, p.head_dim);
+      clear(p.dv, p.head_dim_v);
+    }
+  }
+
   TW_DEVICE void gather(const Work& w) {
     take_keys(w);
     bool first = true;
@@ -264,16 +282,13 @@ struct Consumer {
 
   TW_DEVICE void run() {
     while (const Work* const w = taker.take()) {
-      if (ptx::warp_uniform(w->steps) > 0) {
-        gather(*w);
+      if (ptx::warp_uniform(w->steps) == 0) {
+        store_nothing(*w);
       } else {
-#pragma unroll
-        for (float& x : dk) x = 0.0f;
-#pragma unroll
-        for (float& x : dv) x = 0.0f;
+        gather(*w);
+        store(*w, p.dk, p.head_dim, dk, p.scale);
+        store(*w, p.dv, p.head_dim_v, dv, C.dropout ? p.dropout_scale : 1.0f);
       }
-      store(*w, p.dk, p.head_dim, dk, p.scale);
-      store(*w, p.dv, p.head_dim_v, dv, C.dropout ? p.dropout_scale : 1.0f);
       taker.put_back();
     }
   }
