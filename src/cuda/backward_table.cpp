@@ -17,36 +17,46 @@ using sm90::BiasType;
 }  // namespace
 
 const std::vector<BackwardRow>& backward_table() {
-  //  D    plain  M    N   stages of Q, dO
+  //  D   plain  wide   M    N   stages of Q, dO
   static const std::vector<BackwardRow> rows = {
-      {64, false, 128, 128, 2, 2},
-      {128, false, 64, 128, 2, 2},
+      {64, true, false, 128, 128, 2, 2},
+      {128, true, false, 64, 128, 2, 2},
+      {192, false, true, 64, 64, 2, 2},
+      {256, false, true, 64, 64, 2, 1},
   };
   return rows;
 }
 
 std::string why_not_backward(const Problem& p) {
-  if (std::string rule = why_not_forward(p); !rule.empty()) return rule;
-  if (p.head_dim > 128 || p.head_dim_v > 128) return "has no backward for head dims above 128 yet";
-  return {};
+  return why_not_forward(p);
 }
 
 BackwardConfig backward_config(const Problem& p, const Options& options) {
   const sm90::ForwardConfig forward = forward_config(p, options);  // what the mask and scores need
   const auto d = std::max<std::int64_t>({p.head_dim, p.head_dim_v, 1});
+  const bool plain = !forward.softcap && !forward.alibi && forward.bias == BiasType::kNone &&
+                     !forward.dropout;
   const auto& table = backward_table();
   const auto row =
-      std::find_if(table.begin(), table.end(), [&](const auto& r) { return d <= r.max_head_dim; });
+      std::find_if(table.begin(), table.end(), [&](const BackwardRow& r) {
+        return d <= r.max_head_dim && (!r.plain || plain);
+      });
   const BackwardRow& tiles = row == table.end() ? table.back() : *row;
   BackwardConfig c;
   c.element = forward.element;
-  c.head_dim = c.head_dim_v = static_cast<int>(round_up<std::int64_t>(d, 64));
+  // Where one warpgroup gathers dK and dV, both are as wide as the wider one.
+  const auto rounded = [&](std::int64_t n) {
+    return static_cast<int>(round_up<std::int64_t>(tiles.wide ? std::max<std::int64_t>(n, 1) : d, 64));
+  };
+  c.head_dim = rounded(p.head_dim);
+  c.head_dim_v = rounded(p.head_dim_v);
   c.tile_q = tiles.tile_q;
   c.tile_kv = tiles.tile_kv;
   c.q_stages = tiles.q_stages;
   c.do_stages = tiles.do_stages;
   c.band = forward.band;
   c.additions = options.deterministic ? Additions::kFixed : Additions::kAny;
+  c.wide = tiles.wide;
   c.varlen = forward.varlen;
   c.softcap = forward.softcap;
   c.alibi = forward.alibi;
@@ -62,10 +72,10 @@ std::string config_text(const BackwardConfig& c) {
   return fmt::format(
       ".element = Element::{}, .head_dim = {}, .head_dim_v = {}, .tile_q = {}, .tile_kv = {}, "
       ".q_stages = {}, .do_stages = {}, .band = Band::{}, .additions = Additions::{}, "
-      ".varlen = {}, .softcap = {}, .alibi = {}, .bias = BiasType::{}, .sink = {}, .dropout = {}",
+      ".wide = {}, .varlen = {}, .softcap = {}, .alibi = {}, .bias = BiasType::{}, .sink = {}, .dropout = {}",
       c.element == Element::kBf16 ? "kBf16" : "kF16", c.head_dim, c.head_dim_v, c.tile_q, c.tile_kv,
       c.q_stages, c.do_stages, kBands[static_cast<int>(c.band)],
-      c.additions == Additions::kAny ? "kAny" : "kFixed", c.varlen, c.softcap, c.alibi,
+      c.additions == Additions::kAny ? "kAny" : "kFixed", c.wide, c.varlen, c.softcap, c.alibi,
       kBias[static_cast<int>(c.bias)], c.sink, c.dropout);
 }
 
@@ -105,7 +115,7 @@ BackwardWorkspace backward_workspace(const Problem& p, const BackwardConfig& c) 
   };
   w.dq_sum = take(all * c.dq_elements() * 4);
   w.stats = take(all * c.tile_q * 8);
-  w.turns = take(c.additions == Additions::kFixed ? all * 4 : 0);
+  w.turns = take(c.additions == Additions::kFixed ? all * c.dq_rounds() * 4 : 0);
   w.dsink_parts = take(c.sink ? all * 4 : 0);
   w.items_taken = take(4);
   return w;

@@ -14,6 +14,7 @@ namespace tilewise::cuda {
 struct BackwardRow {
   int max_head_dim;  // of D and Dv
   bool plain;        // only for problems whose scores are not modified
+  bool wide;         // sm90/backward_wide.h
   int tile_q, tile_kv, q_stages, do_stages;
 };
 

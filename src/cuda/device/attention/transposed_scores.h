@@ -158,10 +158,21 @@ struct ScoreRules {
     }
   }
 
-  // P of score i for dS: as it was; or, where registers are too few to keep both, as it was rounded.
-  static constexpr bool kKeepsScores = C.dropout;
-  TW_DEVICE float probability(const Scores& s, const Operands& rounded, int i) const {
-    if constexpr (kKeepsScores) return s[i];
+  // P for whoever makes dS of it elsewhere: undropped, the softcap's derivative multiplied in.
+  TW_DEVICE void pack_for_gradients(const Scores& s, Operands& to) const {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) {
+      const float low = C.softcap ? s[i] * slope_at(i) : s[i];
+      const float high = C.softcap ? s[i + 1] * slope_at(i + 1) : s[i + 1];
+      to[i / 8][i % 8 / 2] = ptx::pack<C.element>(low, high);
+    }
+  }
+  TW_DEVICE float slope_at(int i) const {
+    return ptx::f16_to_f32(static_cast<uint16_t>(slopes[i / 2] >> 16 * (i % 2)));
+  }
+
+  // P of score i as it was rounded: registers are too few to keep it as it was.
+  TW_DEVICE static float probability(const Operands& rounded, int i) {
     const uint32_t pair = rounded[i / 8][i % 8 / 2];
     if constexpr (C.element == Element::kBf16)
       return __uint_as_float(i % 2 ? pair & 0xFFFF0000u : pair << 16);
@@ -169,7 +180,7 @@ struct ScoreRules {
   }
 
   // dP becomes dS, as the left operand of dK.
-  TW_DEVICE void pack_score_gradients(const Scores& s, const Operands& rounded, const Scores& dp,
+  TW_DEVICE void pack_score_gradients(const Operands& rounded, const Scores& dp,
                                       const float* s_delta, Operands& to) const {
 #pragma unroll
     for (int i = 0; i < kCount; i += 2) {
@@ -179,9 +190,7 @@ struct ScoreRules {
       for (int odd = 0; odd < 2; ++odd) {
         float x = dp[i + odd];
         if constexpr (C.dropout) x = is_kept(i + odd) ? x * p.dropout_scale : 0.0f;
-        ds[odd] = probability(s, rounded, i + odd) * (x - (odd ? delta.y : delta.x));
-        if constexpr (C.softcap)
-          ds[odd] *= ptx::f16_to_f32(static_cast<uint16_t>(slopes[i / 2] >> 16 * odd));
+        ds[odd] = probability(rounded, i + odd) * (x - (odd ? delta.y : delta.x));
       }
       to[i / 8][i % 8 / 2] = ptx::pack<C.element>(ds[0], ds[1]);
     }

@@ -11,9 +11,15 @@ TW_DEVICE void store_shared(uint32_t s_target, float a, float b, float c, float 
                : "memory");
 }
 
-TW_DEVICE void load_shared(uint32_t s_source, float (&r)[4]) {
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3])
+TW_DEVICE void store_shared(uint32_t s_target, const uint32_t (&r)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(s_target), "r"(r[0]), "r"(r[1]),
+               "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
+TW_DEVICE void load_shared(uint32_t (&r)[4], uint32_t s_source) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(s_source)
                : "memory");
 }

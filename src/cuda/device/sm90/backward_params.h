@@ -35,7 +35,7 @@ struct BackwardParams {
   // The workspace. A tile is tile_q rows of one sequence and head.
   float* stats;   // (Hq, tiles, 2, tile_q): LSE in log2 units, delta
   float* dq_sum;  // (Hq, tiles, tile_q * D), as the accumulators lie (backward_finish.h)
-  int32_t* turns;  // (Hq, tiles): how many key tiles have added their part
+  int32_t* turns;  // (Hq, tiles, rounds): how many key tiles have added their part
   float* dsink_parts;  // (Hq, tiles)
   int32_t* items_taken;  // one counter
   int32_t tiles;   // of all sequences

@@ -100,7 +100,7 @@ struct Preparation {
 
   TW_DEVICE void clear_sums() const {
     if constexpr (C.additions == Additions::kFixed) {
-      if (threadIdx.x == 0) p.turns[at.place] = 0;
+      if (threadIdx.x < C.dq_rounds()) p.turns[at.place * C.dq_rounds() + threadIdx.x] = 0;
       return;
     }
     float* const g_sum = p.dq_sum + at.place * C.dq_elements();

@@ -30,14 +30,15 @@ struct Shared {
   uint8_t ds[2][Tiles<C>::DS::kBytes];  // dS of this step and of the one before
   // A block of dQ of each consumer: chunk i of 16 bytes of thread t at [i][t].
   float dq[C.kConsumers][8][128][4];
-  float probabilities[C.wide() ? C.tile_q * C.tile_kv : 4];
+  uint32_t probabilities[C.wide ? C.tile_q / 16 : 1][C.wide ? 128 : 1][4];  // of each thread
   float lse[C.q_stages][C.tile_q];
   float delta[C.do_stages][C.tile_q];
   tile::RingBarriers<1> k_ring, v_ring;
   tile::RingBarriers<C.q_stages> q_ring;
   tile::RingBarriers<C.do_stages> do_ring;
   tile::RingBarriers<2> ds_ring;  // full only: whoever sees dS i full is past dS i - 1
-  tile::RingBarriers<1> dq_ring[C.kConsumers];
+  // Each consumer's block of dQ is filled for the writer of even or of odd steps.
+  uint64_t dq_full[C.kConsumers][2], dq_empty[C.kConsumers];
   tile::RingBarriers<1> probabilities_ring;
   tile::RingBarriers<kWorkStages> work_ring;
   Work work[kWorkStages];
@@ -50,10 +51,14 @@ struct Shared {
     v_ring.init({1, kConsumerWarps});
     q_ring.init({1, kConsumerWarps});
     do_ring.init({1, kConsumerWarps});
-    ds_ring.init({kConsumerWarps, 1});
-    for (auto& ring : dq_ring) ring.init({4, 1});
+    ds_ring.init({C.wide ? 4u : uint32_t{kConsumerWarps}, 1});
+    for (int i = 0; i < C.kConsumers; ++i) {
+      ptx::mbarrier_init(&dq_full[i][0], 4);
+      ptx::mbarrier_init(&dq_full[i][1], 4);
+      ptx::mbarrier_init(&dq_empty[i], 1);
+    }
     probabilities_ring.init({4, 4});
-    work_ring.init({1, kConsumerWarps + 2});
+    work_ring.init({1, kConsumerWarps + 3});  // the producer and two writers
     ptx::mbarrier_init(&work_wanted, 1);
   }
 };
@@ -185,64 +190,77 @@ TW_DEVICE void hand_out_work(const BackwardParams& p, Shared<C>& shared) {
   }
 }
 
-// Adds the consumers' blocks of dQ to its sums in global memory.
+// Adds the consumers' blocks of dQ to its sums in global memory. Two threads do it, one for the even
+// steps and one for the odd: by turns, a step's addition has to be seen to be done before the next
+// CTA may go on, and that takes about as long as a step.
 template <BackwardConfig C>
 struct DqWriter {
+  static constexpr int kWriters = 2;
+  static constexpr bool kFixed = C.additions == Additions::kFixed;
+
   const BackwardParams& p;
   Shared<C>& shared;
+  const uint32_t writer;
   WorkTaker<C> taker{shared};
-  tile::RingCursor<1> cursor{};  // the consumers go in step
+  uint32_t steps = 0;
 
-  static constexpr bool kFixed = C.additions == Additions::kFixed;
-  static constexpr int kRounds = C.dq_blocks() / C.kConsumers;
-
-  TW_DEVICE void send_block(float* g_tile, int consumer, bool first) {
-    float* const g_block =
-        g_tile + (cursor_round * C.kConsumers + consumer) * (C.kDqBlockBytes / 4);
+  TW_DEVICE void send_block(float* g_tile, int block, bool first) {
+    const int consumer = block % C.kConsumers;
+    const uint32_t count =  // of the blocks that this consumer filled for this writer
+        steps / kWriters * C.dq_blocks_of(consumer) + block / C.kConsumers;
+    float* const g_block = g_tile + block * (C.kDqBlockBytes / 4);
     const uint32_t s_block = ptx::shared_address(shared.dq[consumer]);
-    ptx::mbarrier_wait(&shared.dq_ring[consumer].full[0], cursor.phase);
+    ptx::mbarrier_wait(&shared.dq_full[consumer][writer], count % 2);
     if (first)
       ptx::tma_store_bytes(g_block, s_block, C.kDqBlockBytes);
     else
       ptx::tma_reduce_add_f32(g_block, s_block, C.kDqBlockBytes);
     ptx::tma_commit_group();
   }
-  int cursor_round = 0;
 
-  TW_DEVICE void send_tile(float* g_tile, bool first) {
-#pragma unroll 1
-    for (cursor_round = 0; cursor_round < kRounds; ++cursor_round) {
-      send_block(g_tile, 0, first);
-      send_block(g_tile, 1, first);
+  // A block of each consumer, or of the first alone.
+  TW_DEVICE void send_round(float* g_tile, int round, bool first) {
+    const int block = round * C.kConsumers;
+    send_block(g_tile, block, first);
+    if (block + 1 < C.dq_blocks()) {
+      send_block(g_tile, block + 1, first);
       ptx::tma_wait_group_read<1>();
-      ptx::mbarrier_arrive(&shared.dq_ring[0].empty[0]);
+      ptx::mbarrier_arrive(&shared.dq_empty[0]);
       ptx::tma_wait_group_read<0>();
-      ptx::mbarrier_arrive(&shared.dq_ring[1].empty[0]);
-      cursor.advance();
+      ptx::mbarrier_arrive(&shared.dq_empty[1]);
+    } else {
+      ptx::tma_wait_group_read<0>();
+      ptx::mbarrier_arrive(&shared.dq_empty[0]);
     }
   }
 
-  TW_DEVICE void send_tile_of(const Work& w, const StepCursor& step) {
+  TW_DEVICE void send_tile(const Work& w, const StepCursor& step) {
     const int64_t tile = int64_t{w.kv_head * p.heads_per_kv + step.head_of_group} * p.tiles +
                          w.sequence.first_tile + w.q_tile + step.tile;
     float* const g_tile = p.dq_sum + tile * C.dq_elements();
-    if constexpr (!kFixed) return send_tile(g_tile, false);
-    int32_t* const g_turn = p.turns + tile;
-    const int turn = turn_of<C>(w, step);
-    while (ptx::load_acquire(g_turn) != turn) {
+    const int turn = kFixed ? turn_of<C>(w, step) : 0;
+#pragma unroll 1
+    for (int round = 0; round < C.dq_rounds(); ++round) {
+      if constexpr (!kFixed) {
+        send_round(g_tile, round, false);
+      } else {
+        int32_t* const g_turn = p.turns + tile * C.dq_rounds() + round;
+        while (ptx::load_acquire(g_turn) != turn) {
+        }
+        ptx::fence_async_global();
+        send_round(g_tile, round, turn == 0);
+        ptx::tma_wait_group<0>();  // done, not just read
+        ptx::fence_async_global();
+        ptx::add_release(g_turn, 1);
+      }
     }
-    ptx::fence_async_global();
-    send_tile(g_tile, turn == 0);
-    ptx::tma_wait_group<0>();  // done, not just read
-    ptx::fence_async_global();
-    ptx::add_release(g_turn, 1);
   }
 
   TW_DEVICE void run() {
     ptx::wait_for_previous_kernel();
     while (const Work* const w = taker.take()) {
-      for (StepCursor step = StepCursor::alone(*w); step.left > 0; step.advance())
-        send_tile_of(*w, step);
+      for (StepCursor step = StepCursor::alone(*w); step.left > 0; step.advance(), ++steps)
+        if (steps % kWriters == writer) send_tile(*w, step);
       taker.put_back_alone();
     }
     ptx::tma_wait_group<0>();

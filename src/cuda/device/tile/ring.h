@@ -59,15 +59,6 @@ struct RingCursor {
     advance();
   }
 
-  // A warp that fills a stage which others share in filling: its part is written. The copy engine
-  // and WGMMA will see it.
-  TW_DEVICE void publish_part(RingBarriers<kStages>& ring) {
-    ptx::fence_async_shared();
-    ptx::warp_sync();
-    if (ptx::elect_one()) ptx::mbarrier_arrive(&ring.full[stage]);
-    advance();
-  }
-
   // Consumer: the stage has landed.
   TW_DEVICE void wait(RingBarriers<kStages>& ring) const {
     ptx::mbarrier_wait(&ring.full[stage], phase);

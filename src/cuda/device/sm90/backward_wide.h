@@ -1,0 +1,195 @@
+// The consumers of the Hopper backward where no warpgroup can hold dK and dV, for head dims above
+// 128, or where modified scores need the registers: one gathers dV, the other dK, of the same 64
+// keys.
+//
+//   values  S^T = K Q^T;   P^T = exp2(scale S^T - LSE), handed over;      dV += P^T dO
+//   keys    dP^T = V dO^T; dS^T = P^T * (dP^T - delta), to shared memory;  dK += dS^T Q
+//
+// Both make blocks of dQ = dS K, of the step before (block round 0) and of the one before that
+// (round 1, D > 128): spread over the step, since a consumer has room for one block on its way out.
+// P goes over rounded to 16 bits, thread to thread: whoever holds a score of S^T holds the same one
+// of dP^T.
+//
+// Who may write where: dS i goes where dS i - 2 was. The keys' side has made its own last block of
+// dQ i - 2 by then, and it has P i, which the values' side hands over only after its own.
+#pragma once
+
+#include "cuda/device/sm90/backward_consumer.h"
+
+namespace tilewise::sm90::backward {
+
+enum class Gathers { kValues, kKeys };
+
+template <BackwardConfig C, Gathers kGathers>
+struct WideConsumer : Consumer<C> {
+  using Base = Consumer<C>;
+  using typename Base::DO;
+  using typename Base::DqBlock;
+  using typename Base::K;
+  using typename Base::Operands;
+  using typename Base::Q;
+  using typename Base::Scores;
+  using typename Base::V;
+  using Base::p, Base::shared, Base::warpgroup, Base::steps, Base::items;
+
+  static constexpr bool kKeys = kGathers == Gathers::kKeys;
+  static constexpr int kRounds = C.dq_blocks_of(kKeys);
+
+  float sum[(kKeys ? C.head_dim : C.head_dim_v) / 2];  // dK or dV
+
+  TW_DEVICE static constexpr int block_of(int round) { return 2 * round + kKeys; }
+
+  TW_DEVICE void give_probabilities(const Operands& handed_over) {
+    auto cursor = this->template cursor_at<1>(steps);
+    cursor.wait_free(shared.probabilities_ring);
+#pragma unroll
+    for (int i = 0; i < C.tile_q / 16; ++i)
+      ptx::store_shared(ptx::shared_address(shared.probabilities[i][this->thread_number()]),
+                        handed_over[i]);
+    ptx::warp_sync();
+    if (ptx::elect_one()) ptx::mbarrier_arrive(&shared.probabilities_ring.full[0]);
+  }
+  TW_DEVICE void take_probabilities(Operands& handed_over) {
+    auto cursor = this->template cursor_at<1>(steps);
+    cursor.wait(shared.probabilities_ring);
+#pragma unroll
+    for (int i = 0; i < C.tile_q / 16; ++i)
+      ptx::load_shared(handed_over[i],
+                       ptx::shared_address(shared.probabilities[i][this->thread_number()]));
+    ptx::warp_sync();
+    cursor.release(shared.probabilities_ring);
+  }
+
+  // Round 1 of the step before last, if this consumer has one and the item that step.
+  template <class Wait>
+  TW_DEVICE void late_dq(uint32_t done, DqBlock& dq, Wait&& scores_are_there) {
+    if (kRounds < 2 || done < 2) {
+      ptx::wgmma_wait_group<0>();
+      return scores_are_there();
+    }
+    this->issue_dq(dq, steps - 2, block_of(1));
+    ptx::wgmma_wait_group<1>();
+    scores_are_there();
+    ptx::wgmma_wait_group<0>();
+    ptx::pin_registers(dq);
+    this->write_dq(dq, steps - 2, 1);
+    this->publish(this->dq_full(steps - 2));
+  }
+
+  // dV += P^T dO or dK += dS^T Q, and before it round 0 of the step before.
+  template <class Queries>
+  TW_DEVICE void add(Operands& a, const uint8_t* s_queries, uint32_t done) {
+    if (kRounds < 1 || done < 1) {
+      this->template issue_sum<Queries>(sum, a, s_queries, done == 0);
+    } else {
+      DqBlock dq;
+      this->issue_dq(dq, steps - 1, block_of(0));
+      this->template issue_sum<Queries>(sum, a, s_queries, false);
+      ptx::wgmma_wait_group<1>();
+      ptx::pin_registers(dq);
+      this->write_dq(dq, steps - 1, 0);
+      this->publish(this->dq_full(steps - 1));
+    }
+    ptx::wgmma_wait_group<0>();
+    ptx::pin_registers(sum);
+    ptx::pin_registers(a);
+  }
+
+  template <bool kMasked>
+  TW_DEVICE void values_step(const Work& w, const StepCursor& at, uint32_t done) {
+    Scores s;
+    Operands probabilities;
+    this->q_at(steps).wait(shared.q_ring);
+    this->template issue_scores<K, Q>(s, shared.k, this->s_q());
+    typename Base::Rules rules{p, w.sequence, this->place_of_thread(w, at)};
+    {
+      DqBlock dq;
+      late_dq(done, dq, [&] {
+        ptx::pin_registers(s);
+        rules.template make_probabilities<kMasked>(s, this->s_lse());
+      });
+    }
+    rules.pack_for_gradients(s, probabilities);
+    give_probabilities(probabilities);
+    rules.pack_probabilities(s, probabilities);
+    this->do_at(steps).wait(shared.do_ring);
+    this->template add<DO>(probabilities, this->s_do(), done);
+  }
+
+  TW_DEVICE void keys_step(const Work& w, const StepCursor& at, uint32_t done) {
+    Scores dp;
+    Operands probabilities, ds;
+    this->do_at(steps).wait(shared.do_ring);
+    this->template issue_scores<V, DO>(dp, shared.v, this->s_do());
+    typename Base::Rules rules{p, w.sequence, this->place_of_thread(w, at)};
+    if constexpr (C.dropout) rules.find_kept();
+    {
+      DqBlock dq;
+      late_dq(done, dq, [&] {
+        ptx::pin_registers(dp);
+        take_probabilities(probabilities);
+        rules.pack_score_gradients(probabilities, dp, this->s_delta(), ds);
+      });
+    }
+    this->write_ds(ds);
+    this->publish(this->ds_full());
+    this->q_at(steps).wait(shared.q_ring);
+    this->template add<Q>(ds, this->s_q(), done);
+  }
+
+  TW_DEVICE void step(const Work& w, const StepCursor& at, uint32_t done) {
+    if constexpr (kKeys)
+      keys_step(w, at, done);
+    else if (this->needs_no_mask(w, at))
+      values_step<false>(w, at, done);
+    else
+      values_step<true>(w, at, done);
+    this->do_at(steps).release(shared.do_ring);
+    this->q_at(steps).release(shared.q_ring);
+    ++steps;
+  }
+
+  TW_DEVICE void send_dq(uint32_t of_step, int round) {
+    DqBlock dq;
+    this->issue_dq(dq, of_step, block_of(round));
+    ptx::wgmma_wait_group<0>();
+    ptx::pin_registers(dq);
+    this->write_dq(dq, of_step, round);
+    this->publish(this->dq_full(of_step));
+  }
+
+  // The blocks of dQ that lag behind the item's last step.
+  TW_DEVICE void drain(uint32_t done) {
+    if (kRounds > 1 && done > 1) send_dq(steps - 2, 1);
+    if (kRounds > 0) send_dq(steps - 1, 0);
+    if (kRounds > 1) send_dq(steps - 1, 1);
+    // The keys' side may write dS of the next item only when both are done with this one's: its
+    // first P comes after.
+    this->template cursor_at<1>(items).release(shared.k_ring);
+    this->template cursor_at<1>(items).release(shared.v_ring);
+  }
+
+  TW_DEVICE void run() {
+    while (const Work* const w = this->taker.take()) {
+      if (ptx::warp_uniform(w->steps) > 0) {
+        this->take_keys(*w);
+        uint32_t done = 0;
+        for (StepCursor at = StepCursor::uniform(*w); at.left > 0; at.advance(), ++done) {
+          this->take_queries(*w, at);
+          step(*w, at, done);
+        }
+        drain(done);
+        ++items;
+        if constexpr (kKeys)
+          this->store_dk(*w, sum);
+        else
+          this->store_dv(*w, sum);
+      } else if (!kKeys) {
+        this->store_zeros(*w);
+      }
+      this->taker.put_back();
+    }
+  }
+};
+
+}  // namespace tilewise::sm90::backward
