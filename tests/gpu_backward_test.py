@@ -72,6 +72,34 @@ def gradients(case, d_o, d_lse, f, dtype, o=None):
     return out, magnitude
 
 
+def philox(counter, key):
+    """Philox4x32-10 on int64 tensors that hold 32 bits (src/core/philox.h)."""
+    low = 0xFFFFFFFF
+    c, k = list(counter), list(key)
+    for _ in range(10):
+        p0, p1 = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57
+        c = [(p1 >> 32 & low) ^ c[1] ^ k[0], p1 & low, (p0 >> 32 & low) ^ c[3] ^ k[1], p0 & low]
+        k = [k[0] + 0x9E3779B9 & low, k[1] + 0xBB67AE85 & low]
+    return c
+
+
+def dropout_mask(b, h, sq, sk, p, seed):
+    """What each probability is multiplied with: 0, or 1 / (1 - p)."""
+    def whole(x):
+        return torch.tensor(x, device="cuda", dtype=torch.int64)
+    key = philox([whole(0), whole(0), whole(0x74696C65), whole(0x77697365)],
+                 [whole(seed), whole(0)])[:2]
+    at = [torch.arange(n, device="cuda", dtype=torch.int64).view([-1 if i == d else 1
+                                                                  for i in range(4)])
+          for d, n in enumerate((b, h, sq, sk))]
+    batch, head, i, j = torch.broadcast_tensors(*at)
+    words = philox([j // 16 * 4 + j % 8 // 2, i // 16 * 8 + i % 8, head, batch], key)
+    word = torch.stack(words).gather(0, ((i // 8 % 2) * 2 + j // 8 % 2)[None])[0]
+    bits = word >> 16 * (j % 2) & 0xFFFF
+    threshold = int(p * 65536 + 0.5)
+    return (bits >= threshold).double() * (65536 / (65536 - threshold))
+
+
 def judge(name, got, ref, lows, magnitude):
     """Holds one gradient to the rule; true if it passes."""
     dtype = lows[0].dtype
@@ -95,11 +123,12 @@ def launch(lib, case, f, d_lse=None, options=None):
     """Runs forward and backward on poisoned memory: (O, LSE, dO, {gradient}, its guards)."""
     q, k, v = case["q"], case["k"], case["v"]
     fields = {n: x for n, x in f.items() if n != "keep"}
+    seed = 7
     plan = lib.plan(case, **(options or {}), **fields)
     o = torch.full((*q.shape[:-1], v.shape[-1]), math.nan, dtype=q.dtype, device="cuda")
     lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], device="cuda") if q.dim() == 4 else (
         torch.empty(q.shape[1], q.shape[0], device="cuda"))
-    lib.forward(plan, case, o, lse)()
+    lib.forward(plan, case, o, lse, seed)()
     d_o = torch.randn_like(o)
     buffers, grads = {}, {}
     wanted = {"dq": q, "dk": k, "dv": v}
@@ -107,7 +136,8 @@ def launch(lib, case, f, d_lse=None, options=None):
         wanted["dsink"] = case["sink"]
     for name, like in wanted.items():
         grads[name], buffers[name] = poisoned(like.shape, like.dtype)
-    run = lib.backward(plan, case, {"o": o, "lse": lse, "d_o": d_o, "d_lse": d_lse, **grads})
+    run = lib.backward(plan, case, {"o": o, "lse": lse, "d_o": d_o, "d_lse": d_lse, **grads},
+                       seed)
     run.keep[3].view(torch.uint8).fill_(255)  # NaN
     run()
     torch.cuda.synchronize()
@@ -116,11 +146,15 @@ def launch(lib, case, f, d_lse=None, options=None):
 
 
 def run_case(lib, name, case, f, d_lse=None, options=None):
+    """One dense problem, held to the rule. Constant rows are held to the float64 backward of the O
+    that was there: its rounding alone, which the CPU undoes by a replay of such rows, may exceed the
+    bound by a quarter."""
     o, _, d_o, grads, run = launch(lib, case, f, d_lse, options)
     for n, buffer in run.buffers.items():
         if not g.guards_hold(buffer):
             failures.append(f"{name}: wrote outside {n}")
-    ref, magnitude = gradients(case, d_o, d_lse, f, torch.float64)
+    given = o if name.startswith("constant") else None
+    ref, magnitude = gradients(case, d_o, d_lse, f, torch.float64, given)
     dtype = case["q"].dtype
     low = gradients(case, d_o, d_lse, f, dtype)[0]
     low_o = gradients(case, d_o, d_lse, f, dtype, o)[0]
@@ -131,7 +165,7 @@ def run_case(lib, name, case, f, d_lse=None, options=None):
 
 MASKS = [{}, {"causal": 1}, {"causal": 1, "align": 1}, {"window_left": 100, "window_right": 0},
          {"window_left": 3, "window_right": 5, "align": 1}, {"window_right": 17}]
-DIMS = [(64, 64), (128, 128), (8, 8), (72, 40), (96, 96), (64, 128), (128, 64)]
+DIMS = [(64, 64), (128, 128), (8, 8), (96, 64)]
 WIDE = [(256, 256), (192, 128), (160, 64)]
 
 
@@ -160,36 +194,41 @@ def wide_grid(lib):
 
 
 def modified_grid(lib):
-    """Scores that something is done to, and gradients through LSE."""
+    """Scores that something is done to, dropout, and gradients through LSE."""
     n = 0
-    for d, dtype in itertools.product((64, 128), NORM):
-        for f in ({}, {"causal": 1}, {"window_left": 50, "window_right": 20}):
-            b, h, hk, sq, sk = 2, 6, 3, 200, 333
-            base = {"q": inputs("normal", (b, sq, h, d), dtype),
-                    "k": inputs("normal", (b, sk, hk, d), dtype),
-                    "v": inputs("normal", (b, sk, hk, d), dtype)}
-            slopes = torch.rand(h, device="cuda") / 10
-            bias = torch.randn(1, h, sq, sk, device="cuda")
-            hidden = bias.masked_fill(torch.rand_like(bias) < 0.2, -math.inf)
-            sink = torch.randn(h, device="cuda")
-            d_lse = torch.randn(b, h, sq, device="cuda")
-            for extra, more, grad in (
-                    ({}, {"softcap": 20.0}, None), ({"alibi_slopes": slopes}, {}, None),
-                    ({"bias": bias}, {}, None), ({"bias": hidden.to(dtype)}, {}, None),
-                    ({"sink": sink}, {}, None), ({}, {"has_scale": 1, "scale": -0.1}, None),
-                    ({}, {}, d_lse), ({"sink": sink}, {}, d_lse),
-                    ({"sink": sink, "alibi_slopes": slopes}, {"softcap": 5.0}, d_lse)):
-                run_case(lib, f"{dtype} d {d} {list(extra)} {f} {more} d_lse {grad is not None}",
-                         {**base, **extra}, {**f, **more}, grad, {"deterministic": n % 2})
-                n += 1
+    masks = [{}, {"causal": 1}, {"window_left": 50, "window_right": 20}]
+    kinds = [(128, torch.bfloat16, f) for f in masks] + [(64, torch.float16, masks[1]),
+                                                         (256, torch.bfloat16, masks[1])]
+    for d, dtype, f in kinds:
+        b, h, hk, sq, sk = 2, 6, 3, 200, 333
+        base = {"q": inputs("normal", (b, sq, h, d), dtype),
+                "k": inputs("normal", (b, sk, hk, d), dtype),
+                "v": inputs("normal", (b, sk, hk, d), dtype)}
+        slopes = torch.rand(h, device="cuda") / 10
+        bias = torch.randn(1, h, sq, sk, device="cuda")
+        hidden = bias.masked_fill(torch.rand_like(bias) < 0.2, -math.inf)
+        sink = torch.randn(h, device="cuda")
+        d_lse = torch.randn(b, h, sq, device="cuda")
+        dropout = {"dropout_p": 0.2, "keep": dropout_mask(b, h, sq, sk, 0.2, 7)}
+        for extra, more, grad in (
+                ({}, {"softcap": 20.0}, None), ({"alibi_slopes": slopes}, {}, None),
+                ({"bias": bias}, {}, None), ({"bias": hidden.to(dtype)}, {}, None),
+                ({"sink": sink}, {}, None), ({}, {"has_scale": 1, "scale": -0.1}, None),
+                ({}, {}, d_lse), ({"sink": sink}, {}, d_lse), ({}, dropout, None),
+                ({"sink": sink, "alibi_slopes": slopes}, {"softcap": 5.0}, d_lse)):
+            what = [k for k in more if k != "keep"]
+            run_case(lib, f"{dtype} d {d} {list(extra)} {f} {what} d_lse {grad is not None}",
+                     {**base, **extra}, {**f, **more}, grad)
+            n += 1
     return n
 
 
 def packed_grid(lib):
     """cu_seqlens and seqused; everything that is not a sequence's own holds NaN."""
     n = 0
-    for d, dtype, f in itertools.product((64, 128), NORM, ({}, {"causal": 1},
-                                                          {"window_left": 70, "window_right": 9})):
+    kinds = [*itertools.product((64, 128), NORM), (256, torch.bfloat16)]
+    masks = ({}, {"causal": 1}, {"window_left": 70, "window_right": 9})
+    for (d, dtype), f in itertools.product(kinds, masks):
         lengths_q, lengths_k = [0, 130, 1, 0, 257, 64, 0, 70], [5, 200, 0, 0, 257, 31, 3, 0]
         cu_q = torch.tensor([0, *itertools.accumulate(lengths_q)], dtype=torch.int32)
         slots = [x + 40 for x in lengths_k]
@@ -231,11 +270,11 @@ def packed_grid(lib):
     return n
 
 
-def repeats(lib, count=200):
+def repeats(lib, count=60):
     """Deterministic: the same bits, with other work beside it."""
     noise = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
     side = torch.cuda.Stream()
-    for d, f, hk in itertools.product((64, 128), ({}, {"causal": 1}, {"window_left": 300}), (8, 2)):
+    for d, f, hk in itertools.product((64, 128, 256), ({}, {"causal": 1}, {"window_left": 300}), (8, 2)):
         case = {n: inputs("normal", (2, 1500, 8 if n == "q" else hk, d), torch.bfloat16)
                 for n in "qkv"}
         _, _, _, grads, run = launch(lib, case, f, None, {"deterministic": 1})
