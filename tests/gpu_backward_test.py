@@ -134,6 +134,8 @@ def launch(lib, case, f, d_lse=None, options=None):
     wanted = {"dq": q, "dk": k, "dv": v}
     if "sink" in case:
         wanted["dsink"] = case["sink"]
+    if "bias" in case:
+        wanted["dbias"] = case["bias"].float()
     for name, like in wanted.items():
         grads[name], buffers[name] = poisoned(like.shape, like.dtype)
     run = lib.backward(plan, case, {"o": o, "lse": lse, "d_o": d_o, "d_lse": d_lse, **grads},
@@ -159,21 +161,22 @@ def run_case(lib, name, case, f, d_lse=None, options=None):
     low = gradients(case, d_o, d_lse, f, dtype)[0]
     low_o = gradients(case, d_o, d_lse, f, dtype, o)[0]
     for n, got in grads.items():
-        lows = [low[n], low_o[n]] if n != "dsink" else [low[n].to(dtype), low_o[n].to(dtype)]
+        lows = [low[n].to(dtype), low_o[n].to(dtype)]
         judge(f"{name} {n}", got, ref[n], lows, magnitude[n])
 
 
 MASKS = [{}, {"causal": 1}, {"causal": 1, "align": 1}, {"window_left": 100, "window_right": 0},
          {"window_left": 3, "window_right": 5, "align": 1}, {"window_right": 17}]
-DIMS = [(64, 64), (128, 128), (8, 8), (96, 64)]
-WIDE = [(256, 256), (192, 128), (160, 64)]
+HALF, BRAIN = torch.float16, torch.bfloat16
+NARROW = [(64, 64, HALF), (64, 64, BRAIN), (128, 128, HALF), (128, 128, BRAIN), (96, 64, BRAIN)]
+WIDE = [(256, 256, HALF), (256, 256, BRAIN), (192, 128, BRAIN)]
 
 
 def dense_grid(lib, dims):
     shapes = [(1, 1, 1, 1, 1), (2, 3, 1, 64, 64), (1, 5, 5, 127, 129), (1, 6, 2, 200, 333),
               (2, 7, 1, 513, 512), (1, 2, 1, 700, 300), (1, 2, 1, 1, 1000), (1, 4, 4, 1024, 1024)]
     n = 0
-    for (d, dv), dtype in itertools.product(dims, NORM):
+    for d, dv, dtype in dims:
         for shape, f in itertools.product(shapes, MASKS):
             b, h, hk, sq, sk = shape
             kind = ("normal", "outliers", "constant")[n % 3]
@@ -186,7 +189,7 @@ def dense_grid(lib, dims):
 
 
 def narrow_grid(lib):
-    return dense_grid(lib, DIMS)
+    return dense_grid(lib, NARROW)
 
 
 def wide_grid(lib):
@@ -197,8 +200,8 @@ def modified_grid(lib):
     """Scores that something is done to, dropout, and gradients through LSE."""
     n = 0
     masks = [{}, {"causal": 1}, {"window_left": 50, "window_right": 20}]
-    kinds = [(128, torch.bfloat16, f) for f in masks] + [(64, torch.float16, masks[1]),
-                                                         (256, torch.bfloat16, masks[1])]
+    kinds = [(128, BRAIN, masks[0]), (128, BRAIN, masks[1]), (64, HALF, masks[2]),
+             (256, BRAIN, masks[1])]
     for d, dtype, f in kinds:
         b, h, hk, sq, sk = 2, 6, 3, 200, 333
         base = {"q": inputs("normal", (b, sq, h, d), dtype),
@@ -213,6 +216,8 @@ def modified_grid(lib):
         for extra, more, grad in (
                 ({}, {"softcap": 20.0}, None), ({"alibi_slopes": slopes}, {}, None),
                 ({"bias": bias}, {}, None), ({"bias": hidden.to(dtype)}, {}, None),
+                ({"bias": bias[:, :1]}, {}, d_lse), ({"bias": bias[:, :, :1]}, {}, None),
+                ({"bias": bias[:, :1, :, :1]}, {}, None), ({"bias": bias[:, :, :1, :1]}, {}, None),
                 ({"sink": sink}, {}, None), ({}, {"has_scale": 1, "scale": -0.1}, None),
                 ({}, {}, d_lse), ({"sink": sink}, {}, d_lse), ({}, dropout, None),
                 ({"sink": sink, "alibi_slopes": slopes}, {"softcap": 5.0}, d_lse)):
@@ -226,7 +231,7 @@ def modified_grid(lib):
 def packed_grid(lib):
     """cu_seqlens and seqused; everything that is not a sequence's own holds NaN."""
     n = 0
-    kinds = [*itertools.product((64, 128), NORM), (256, torch.bfloat16)]
+    kinds = [(64, HALF), (128, BRAIN), (256, BRAIN)]
     masks = ({}, {"causal": 1}, {"window_left": 70, "window_right": 9})
     for (d, dtype), f in itertools.product(kinds, masks):
         lengths_q, lengths_k = [0, 130, 1, 0, 257, 64, 0, 70], [5, 200, 0, 0, 257, 31, 3, 0]

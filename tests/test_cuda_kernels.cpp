@@ -3,27 +3,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <regex>
-
-#include "cuda/runtime/nvrtc.h"
 #include "cuda/table.h"
+#include "support/cubin_report.h"
 
 namespace tilewise::cuda {
 namespace {
 
-// Why nothing can be compiled here; empty if it can.
-std::string why_no_compiler() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return "NVRTC knows nothing of sanitizers";
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  return "NVRTC knows nothing of sanitizers";
-#endif
-#endif
-  const auto version = nvrtc_version();
-  return version.ok() ? "" : version.status().message();
-}
+using test::why_no_compiler;
 
 Problem problem_for(const ForwardRow& row) {
   Problem p;
@@ -36,35 +22,12 @@ Problem problem_for(const ForwardRow& row) {
   return p;
 }
 
-// Instructions of 16 bytes whose opcode, the low 12 bits, is HGMMA's, with A in shared memory or in
-// registers.
-int tensor_core_instructions(const std::string& cubin) {
-  constexpr std::uint64_t kShared = 0x9F0, kRegisters = 0xDF0;
-  int count = 0;
-  for (std::size_t at = 0; at + 16 <= cubin.size(); at += 16) {
-    std::uint64_t word;
-    std::memcpy(&word, cubin.data() + at, sizeof word);
-    count += (word & 0xFFF) == kShared || (word & 0xFFF) == kRegisters;
-  }
-  return count;
-}
-
 void expect_sound(const Problem& p) {
   const sm90::ForwardConfig config = forward_config(p, Options{});
   ASSERT_EQ(why_not(config), nullptr) << config_text(config);
-  const auto compiled = nvrtc_compile(kernel_source(config), "sm_90a");
-  ASSERT_TRUE(compiled.ok()) << config_text(config) << "\n" << compiled.status().message();
-  const std::string& log = compiled->log;
-  std::smatch spills;
-  ASSERT_TRUE(std::regex_search(log, spills, std::regex("(\\d+) bytes spill stores"))) << log;
-  EXPECT_EQ(spills[1], "0") << config_text(config) << "\n" << log;
-  // The entry's budget is what the CTA can have at once; setmaxnreg shifts it between roles.
-  std::smatch registers;
-  ASSERT_TRUE(std::regex_search(log, registers, std::regex("Used (\\d+) registers"))) << log;
-  EXPECT_LE(std::stoi(registers[1]), 65536 / config.threads() / 8 * 8);
-  EXPECT_EQ(log.find("C75"), std::string::npos) << "serialized or ignored: " << log;
   const int steps = config.head_dim / 16 + config.tile_kv / 16;
-  EXPECT_GE(tensor_core_instructions(compiled->cubin), 2 * steps) << config_text(config);
+  test::expect_sound_kernel(kernel_source(config),
+                            {config_text(config), config.threads(), 2 * steps});
 }
 
 class CudaKernels : public testing::TestWithParam<std::size_t> {

@@ -72,7 +72,7 @@ Status cuda_backward(const Plan& plan, const Inputs& in, const Gradients& grads,
                         plan.backward.passed_over.empty() ? "none was planned"
                                                           : plan.backward.passed_over[0].reason)};
   Status s = check_inputs(plan, in);
-  if (s.ok()) s = check_gradients(plan, grads);
+  if (s.ok()) s = check_gradients(plan, in, grads);
   if (s.ok()) s = check_launch(plan.backward, launch);
   if (!s.ok()) return s;
   return with_problem(cuda::backward(plan, in, grads, launch), plan);

@@ -30,6 +30,7 @@ Status check_tensors(const Driver& d, const DeviceContext& device, const Inputs&
                              {"dv", g.dv},
                              {"lse", g.lse},
                              {"d_lse", g.d_lse},
+                             {"dbias", g.dbias},
                              {"dsink", g.dsink},
                              {"alibi_slopes", in.alibi_slopes},
                              {"bias", in.bias},
@@ -82,6 +83,19 @@ void fill_scores(BackwardParams& p, const Problem& problem, const Inputs& in, co
     p.bias_stride_b = stride(0), p.bias_stride_h = stride(1);
     p.bias_stride_q = stride(2), p.bias_stride_kv = stride(3);
   }
+  if (problem.bias.present && g.dbias.given()) {
+    const Bias& b = problem.bias;
+    const auto& strides = g.dbias.strides;
+    p.dbias = {static_cast<float*>(g.dbias.data),
+               b.broadcast_batch ? 0 : strides[0],
+               b.broadcast_heads ? 0 : strides[1],
+               b.broadcast_q ? 0 : strides[2],
+               b.broadcast_kv ? 0 : strides[3],
+               b.broadcast_batch,
+               b.broadcast_heads,
+               b.broadcast_q,
+               b.broadcast_kv};
+  }
   if (problem.sink) {
     p.sink = static_cast<const float*>(in.sink.data);
     p.sink_stride = in.sink.strides[0];
@@ -107,9 +121,9 @@ void fill_workspace(BackwardParams& p, const BackwardWorkspace& w, void* memory)
 // stays in L2, enough that every multiprocessor has two items of them.
 int section_heads(const Problem& problem, const BackwardConfig& config, int kv_tiles, int ctas) {
   constexpr std::int64_t kL2Bytes = 36 << 20;  // of 50 MiB
-  const std::int64_t bytes = std::max<std::int64_t>(
-      1, problem.seq_q * (config.head_dim * 6 + config.head_dim_v * 2) * problem.heads_q /
-             problem.heads_kv);
+  const std::int64_t bytes =
+      std::max<std::int64_t>(1, problem.seq_q * (config.head_dim * 6 + config.head_dim_v * 2) *
+                                    problem.heads_q / problem.heads_kv);
   const std::int64_t busy = ceil_div<std::int64_t>(2 * ctas, std::max(kv_tiles, 1));
   const std::int64_t heads = std::max<std::int64_t>(1, problem.batch * problem.heads_kv);
   return static_cast<int>(std::clamp<std::int64_t>(std::min(kL2Bytes / bytes, busy), 1, heads));
@@ -150,25 +164,48 @@ Status fill_maps(BackwardParams& p, const Driver& d, const BackwardConfig& confi
   return {};
 }
 
-// One of the three; without work it is left out.
+// Turns at full masks go round (backward_work.h).
+bool waits_in_circles(const BackwardConfig& config) {
+  return config.additions == sm90::Additions::kFixed && config.band == sm90::Band::kFull;
+}
+
+Grid grid_of(const DeviceContext& device, const BackwardConfig& config, BackwardKernel which,
+             const BackwardParams& p) {
+  const auto grid = [](int ctas, int threads, int smem_bytes, Start start) {
+    return Grid{static_cast<unsigned>(ctas), static_cast<unsigned>(threads),
+                static_cast<unsigned>(smem_bytes), start};
+  };
+  const int row_tiles = p.q_tiles * p.heads_q * p.batch;
+  // Main and finish start beside the end of the kernel before them, if there is one.
+  const Start follows = row_tiles > 0 ? Start::kOverlapsPrevious : Start::kAfterPrevious;
+  switch (which) {
+    case BackwardKernel::kPrepare:
+      return grid(row_tiles, config.kRowThreads, 0, Start::kAfterPrevious);
+    case BackwardKernel::kMain:
+      return grid(std::min(p.work_items, device.multiprocessors), config.kThreads,
+                  config.smem_bytes(), waits_in_circles(config) ? Start::kAllAtOnce : follows);
+    case BackwardKernel::kFinish:
+      return grid(row_tiles, config.kRowThreads, 0, follows);
+    case BackwardKernel::kBias:
+      break;
+  }
+  const auto& d = p.dbias;
+  const int items = (d.sums_batch ? 1 : p.batch) * (d.sums_heads ? 1 : p.heads_q) *
+                    (d.sums_q ? 1 : p.q_tiles) * (d.sums_kv ? 1 : p.kv_tiles);
+  return grid(d.data ? items : 0, config.kBiasThreads, config.bias_smem_bytes(),
+              Start::kAfterPrevious);
+}
+
+// One of the four; without work it is left out.
 Status launch_kernel(const DeviceContext& device, const BackwardConfig& config,
                      BackwardKernel which, const BackwardParams& p, void* stream) {
-  const bool main = which == BackwardKernel::kMain;
-  const int ctas = main ? std::min(p.work_items, device.multiprocessors)
-                        : p.q_tiles * p.heads_q * p.batch;
-  if (ctas == 0) return {};
-  const int smem_bytes = main ? config.smem_bytes() : 0;
-  static const char* const kNames[] = {"prepare ", "main ", "finish "};
-  const auto kernel =
-      find_kernel(device, kNames[static_cast<int>(which)] + config_text(config), smem_bytes,
-                  [&] { return kernel_source(config, which); });
+  const Grid grid = grid_of(device, config, which, p);
+  if (grid.ctas == 0) return {};
+  static const char* const kNames[] = {"prepare ", "main ", "finish ", "bias "};
+  const auto kernel = find_kernel(
+      device, kNames[static_cast<int>(which)] + config_text(kernel_config(config, which)),
+      static_cast<int>(grid.smem_bytes), [&] { return kernel_source(config, which); });
   if (!kernel.ok()) return kernel.status();
-  const int threads = main ? config.kThreads : config.kRowThreads;
-  // Main and finish start beside the end of the kernel before them, if there is one.
-  const bool follows = which != BackwardKernel::kPrepare && p.q_tiles > 0 && p.heads_q > 0;
-  const Grid grid{static_cast<unsigned>(ctas), static_cast<unsigned>(threads),
-                  static_cast<unsigned>(smem_bytes),
-                  follows ? Start::kOverlapsPrevious : Start::kAfterPrevious};
   BackwardParams parameters = p;
   return launch(device, *kernel, grid, stream, &parameters);
 }
@@ -181,8 +218,6 @@ Status backward(const Plan& plan, const Inputs& in, const Gradients& grads,
   if (!d.ok()) return d.status();
   const auto device = hopper_device(plan.device.index);
   if (!device.ok()) return device.status();
-  if (grads.dbias.given())
-    return {StatusCode::kUnsupported, "dbias is given; accepted on a CUDA device: no tensor yet"};
   const ContextScope scope(**d, **device);
   Tensor workspace = make_tensor(launch_at.workspace, DType::kF32, 1);
   workspace.device = plan.device;
@@ -195,7 +230,8 @@ Status backward(const Plan& plan, const Inputs& in, const Gradients& grads,
   fill_scores(p, plan.problem, in, grads);
   fill_workspace(p, backward_workspace(plan.problem, config), launch_at.workspace);
   if (in.q.elements() || in.k.elements()) s = fill_maps(p, **d, config, in, grads);
-  for (const auto kernel : {BackwardKernel::kPrepare, BackwardKernel::kMain, BackwardKernel::kFinish})
+  for (const auto kernel : {BackwardKernel::kPrepare, BackwardKernel::kMain,
+                            BackwardKernel::kFinish, BackwardKernel::kBias})
     if (s.ok()) s = launch_kernel(**device, config, kernel, p, launch_at.stream);
   return s;
 }

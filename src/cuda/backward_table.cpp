@@ -34,19 +34,19 @@ std::string why_not_backward(const Problem& p) {
 BackwardConfig backward_config(const Problem& p, const Options& options) {
   const sm90::ForwardConfig forward = forward_config(p, options);  // what the mask and scores need
   const auto d = std::max<std::int64_t>({p.head_dim, p.head_dim_v, 1});
-  const bool plain = !forward.softcap && !forward.alibi && forward.bias == BiasType::kNone &&
-                     !forward.dropout;
+  const bool plain =
+      !forward.softcap && !forward.alibi && forward.bias == BiasType::kNone && !forward.dropout;
   const auto& table = backward_table();
-  const auto row =
-      std::find_if(table.begin(), table.end(), [&](const BackwardRow& r) {
-        return d <= r.max_head_dim && (!r.plain || plain);
-      });
+  const auto row = std::find_if(table.begin(), table.end(), [&](const BackwardRow& r) {
+    return d <= r.max_head_dim && (!r.plain || plain);
+  });
   const BackwardRow& tiles = row == table.end() ? table.back() : *row;
   BackwardConfig c;
   c.element = forward.element;
   // Where one warpgroup gathers dK and dV, both are as wide as the wider one.
   const auto rounded = [&](std::int64_t n) {
-    return static_cast<int>(round_up<std::int64_t>(tiles.wide ? std::max<std::int64_t>(n, 1) : d, 64));
+    return static_cast<int>(
+        round_up<std::int64_t>(tiles.wide ? std::max<std::int64_t>(n, 1) : d, 64));
   };
   c.head_dim = rounded(p.head_dim);
   c.head_dim_v = rounded(p.head_dim_v);
@@ -66,25 +66,39 @@ BackwardConfig backward_config(const Problem& p, const Options& options) {
   return c;
 }
 
+BackwardConfig kernel_config(BackwardConfig c, BackwardKernel kernel) {
+  if (kernel != BackwardKernel::kPrepare && kernel != BackwardKernel::kFinish) return c;
+  c.band = Band::kFull;
+  c.softcap = c.alibi = c.dropout = false;
+  c.bias = BiasType::kNone;
+  return c;
+}
+
 std::string config_text(const BackwardConfig& c) {
   static const char* const kBands[] = {"kFull", "kRight", "kBoth"};
   static const char* const kBias[] = {"kNone", "kF32", "kF16", "kBf16"};
   return fmt::format(
       ".element = Element::{}, .head_dim = {}, .head_dim_v = {}, .tile_q = {}, .tile_kv = {}, "
       ".q_stages = {}, .do_stages = {}, .band = Band::{}, .additions = Additions::{}, "
-      ".wide = {}, .varlen = {}, .softcap = {}, .alibi = {}, .bias = BiasType::{}, .sink = {}, .dropout = {}",
+      ".wide = {}, .varlen = {}, .softcap = {}, .alibi = {}, .bias = BiasType::{}, .sink = {}, "
+      ".dropout = {}",
       c.element == Element::kBf16 ? "kBf16" : "kF16", c.head_dim, c.head_dim_v, c.tile_q, c.tile_kv,
       c.q_stages, c.do_stages, kBands[static_cast<int>(c.band)],
       c.additions == Additions::kAny ? "kAny" : "kFixed", c.wide, c.varlen, c.softcap, c.alibi,
       kBias[static_cast<int>(c.bias)], c.sink, c.dropout);
 }
 
-std::string kernel_source(const BackwardConfig& c, BackwardKernel kernel) {
-  static const char* const kHeaders[] = {"backward_prepare.h", "backward.h", "backward_finish.h"};
-  static const char* const kFunctions[] = {"prepare_kernel", "main_kernel", "finish_kernel"};
+std::string kernel_source(const BackwardConfig& config, BackwardKernel kernel) {
+  const BackwardConfig c = kernel_config(config, kernel);
+  static const char* const kHeaders[] = {"backward_prepare.h", "backward.h", "backward_finish.h",
+                                         "backward_bias.h"};
+  static const char* const kFunctions[] = {"prepare_kernel", "main_kernel", "finish_kernel",
+                                           "bias_kernel"};
+  static const char* const kBounds[] = {"kConfig.kRowThreads", "kConfig.kThreads, 1",
+                                        "kConfig.kRowThreads", "kConfig.kBiasThreads"};
   const int k = static_cast<int>(kernel);
   std::string products;
-  if (kernel == BackwardKernel::kMain)
+  if (kernel == BackwardKernel::kMain || kernel == BackwardKernel::kBias)
     for (const int n : {64, 128, 192, 256})
       if (n == 64 || n == c.tile_q || n == c.head_dim || n == c.head_dim_v)
         products += fmt::format("#include \"cuda/device/ptx/wgmma/n{}.h\"\n", n);
@@ -97,9 +111,7 @@ std::string kernel_source(const BackwardConfig& c, BackwardKernel kernel) {
       "  backward::{}<kConfig>(params);\n"
       "}}\n"
       "}}  // namespace tilewise::sm90\n",
-      products, kHeaders[k], config_text(c),
-      kernel == BackwardKernel::kMain ? "kConfig.kThreads, 1" : "kConfig.kRowThreads",
-      kFunctions[k]);
+      products, kHeaders[k], config_text(c), kBounds[k], kFunctions[k]);
 }
 
 BackwardWorkspace backward_workspace(const Problem& p, const BackwardConfig& c) {

@@ -27,8 +27,11 @@ std::string why_not_backward(const Problem& problem);
 // The config of the row that `problem` takes, with everything that it leaves out switched off.
 sm90::BackwardConfig backward_config(const Problem& problem, const Options& options);
 
-// The kernels of a backward, in the order in which they run.
-enum class BackwardKernel { kPrepare, kMain, kFinish };
+// The kernels of a backward, in the order in which they run; kBias only when dBias is asked for.
+enum class BackwardKernel { kPrepare, kMain, kFinish, kBias };
+
+// The config without what the kernel doesn't read, so that problems share kernels.
+sm90::BackwardConfig kernel_config(sm90::BackwardConfig config, BackwardKernel kernel);
 
 // The config as one line, and what is compiled for it.
 std::string config_text(const sm90::BackwardConfig& config);

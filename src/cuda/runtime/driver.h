@@ -31,7 +31,10 @@ enum CuTensorMapType { kTensorF16 = 6, kTensorBf16 = 9 };
 enum CuTensorMapSwizzle { kSwizzle128 = 3 };
 enum CuTensorMapPromotion { kPromoteL2To256 = 3 };
 
-enum CuLaunchAttributeId : int { kOverlapsPrevious = 6 };  // programmatic stream serialization
+enum CuLaunchAttributeId : int {
+  kCooperative = 2,
+  kOverlapsPrevious = 6,  // programmatic stream serialization
+};
 
 struct CuLaunchAttribute {
   alignas(8) int id;

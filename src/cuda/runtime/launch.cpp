@@ -81,7 +81,8 @@ Status launch(const DeviceContext& device, Kernel kernel, Grid grid, void* strea
   if (!d.ok()) return d.status();
   const ContextScope scope(**d, device);
   void* arguments[] = {parameters};
-  CuLaunchAttribute overlap{kOverlapsPrevious, 1, {}};
+  CuLaunchAttribute attribute{
+      grid.start == Start::kAllAtOnce ? kCooperative : kOverlapsPrevious, 1, {}};
   const CuLaunch how{grid.ctas,
                      1,
                      1,
@@ -90,8 +91,8 @@ Status launch(const DeviceContext& device, Kernel kernel, Grid grid, void* strea
                      1,
                      grid.smem_bytes,
                      static_cast<CuStream>(stream),
-                     &overlap,
-                     grid.start == Start::kOverlapsPrevious ? 1u : 0u};
+                     &attribute,
+                     grid.start == Start::kAfterPrevious ? 0u : 1u};
   const CuResult r = (*d)->launch(&how, kernel.function, arguments, nullptr);
   return driver_status(**d, r, "launching a kernel");
 }

@@ -20,8 +20,10 @@ Expected<Kernel> find_kernel(const DeviceContext& device, const std::string& key
                              MakeSource&& make_source);
 
 // Whether a kernel may start beside the end of the one before it in the stream (programmatic
-// dependent launch). It then waits by itself before it touches anything of that kernel's.
-enum class Start { kAfterPrevious, kOverlapsPrevious };
+// dependent launch). It then waits by itself before it touches anything of that kernel's. Or
+// whether its CTAs wait for each other, so that it must not start before all of them fit on the
+// device (cooperative launch): two such kernels, half on it each, would wait for ever.
+enum class Start { kAfterPrevious, kOverlapsPrevious, kAllAtOnce };
 
 struct Grid {
   unsigned ctas = 0, threads = 0, smem_bytes = 0;

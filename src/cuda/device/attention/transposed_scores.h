@@ -28,9 +28,7 @@ struct SeenQueries {
     for (int r = 0; r < 2; ++r) {
       const int key = at.key + 8 * r;
       constexpr int kNever = 1 << 30;
-      seen.first[r] = key >= s.seq_kv           ? kNever
-                      : C.band == Band::kFull ? 0
-                                              : key - s.hi - at.query;
+      seen.first[r] = key >= s.seq_kv ? kNever : C.band == Band::kFull ? 0 : key - s.hi - at.query;
       seen.last[r] = C.band == Band::kBoth ? key - s.lo - at.query : kNever;
     }
     return seen;
@@ -87,8 +85,8 @@ struct ScoreRules {
   TW_DEVICE void modify(Scores& s) {
     float alibi = 0.0f;
     if constexpr (C.alibi)
-      alibi = kLog2e *
-              p.alibi_slopes[sequence.batch * p.alibi_stride_b + at.head * p.alibi_stride_h];
+      alibi =
+          kLog2e * p.alibi_slopes[sequence.batch * p.alibi_stride_b + at.head * p.alibi_stride_h];
     const int64_t bias_base = sequence.batch * p.bias_stride_b + at.head * p.bias_stride_h;
     float slope[2];
 #pragma unroll
@@ -146,15 +144,16 @@ struct ScoreRules {
         }
       }
   }
-  TW_DEVICE bool is_kept(int i) const { return kept[i / 32] >> i % 32 & 1; }
+  TW_DEVICE bool is_kept(int i) const {
+    return kept[i / 32] >> i % 32 & 1;
+  }
 
   // P as the left operand of dV; dropout's scale comes at the end.
   TW_DEVICE void pack_probabilities(const Scores& s, Operands& to) const {
 #pragma unroll
     for (int i = 0; i < kCount; i += 2) {
       const bool keep[2] = {!C.dropout || is_kept(i), !C.dropout || is_kept(i + 1)};
-      to[i / 8][i % 8 / 2] =
-          ptx::pack<C.element>(keep[0] ? s[i] : 0.0f, keep[1] ? s[i + 1] : 0.0f);
+      to[i / 8][i % 8 / 2] = ptx::pack<C.element>(keep[0] ? s[i] : 0.0f, keep[1] ? s[i + 1] : 0.0f);
     }
   }
 
@@ -179,21 +178,21 @@ struct ScoreRules {
     return ptx::f16_to_f32(static_cast<uint16_t>(i % 2 ? pair >> 16 : pair));
   }
 
+  // dS of score i: P * (M dP - delta), M dropout's mask with its scale.
+  TW_DEVICE float score_gradient(float probability, float dp, const float* s_delta, int i) const {
+    const float2 delta = statistic(s_delta, i / 4);
+    if constexpr (C.dropout) dp = is_kept(i) ? dp * p.dropout_scale : 0.0f;
+    return probability * (dp - (i % 2 ? delta.y : delta.x));
+  }
+
   // dP becomes dS, as the left operand of dK.
   TW_DEVICE void pack_score_gradients(const Operands& rounded, const Scores& dp,
                                       const float* s_delta, Operands& to) const {
 #pragma unroll
-    for (int i = 0; i < kCount; i += 2) {
-      const float2 delta = statistic(s_delta, i / 4);
-      float ds[2];
-#pragma unroll
-      for (int odd = 0; odd < 2; ++odd) {
-        float x = dp[i + odd];
-        if constexpr (C.dropout) x = is_kept(i + odd) ? x * p.dropout_scale : 0.0f;
-        ds[odd] = probability(rounded, i + odd) * (x - (odd ? delta.y : delta.x));
-      }
-      to[i / 8][i % 8 / 2] = ptx::pack<C.element>(ds[0], ds[1]);
-    }
+    for (int i = 0; i < kCount; i += 2)
+      to[i / 8][i % 8 / 2] = ptx::pack<C.element>(
+          score_gradient(probability(rounded, i), dp[i], s_delta, i),
+          score_gradient(probability(rounded, i + 1), dp[i + 1], s_delta, i + 1));
   }
 };
 

@@ -2,7 +2,7 @@
 // argument, and what the plan shows. Read by the host and by the device.
 //
 // Three kernels make a backward: prepare (delta and LSE of each row), main (the five products) and
-// finish (dQ from its float32 sums to the output's type).
+// finish (dQ from its float32 sums to the output's type); a fourth, bias, when dBias is asked for.
 #pragma once
 
 #include "cuda/device/sm90/forward_config.h"
@@ -23,8 +23,8 @@ struct BackwardConfig {
   int do_stages = 2;   // of the ring of dO and delta
   Band band = Band::kFull;
   Additions additions = Additions::kAny;
-  // One consumer gathers dV, the other dK, of the same keys (backward_wide.h): for head dims of which
-  // no consumer can hold both, and for scores that take registers to modify.
+  // One consumer gathers dV, the other dK, of the same keys (backward_wide.h): for head dims of
+  // which no consumer can hold both, and for scores that take registers to modify.
   bool wide = false;
   bool varlen = false;  // cu_seqlens or seqused
   bool softcap = false;
@@ -35,7 +35,8 @@ struct BackwardConfig {
 
   static constexpr int kConsumers = 2;  // warpgroups
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kRowThreads = 256;  // of prepare and finish
+  static constexpr int kRowThreads = 256;   // of prepare and finish
+  static constexpr int kBiasThreads = 128;  // of bias
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
 
@@ -57,6 +58,10 @@ struct BackwardConfig {
     const int handed_over = wide ? tile_q * tile_kv * 2 : 0;  // P
     return tile_kv * (d + dv) + q_stages * tile_q * (d + 4) + do_stages * tile_q * (dv + 4) +
            2 * tile_q * tile_kv * 2 + kConsumers * kDqBlockBytes + handed_over + kControlBytes;
+  }
+
+  TW_HD constexpr int bias_smem_bytes() const {
+    return (tile_q + tile_kv) * (head_dim + head_dim_v) * 2 + 6 * tile_q * 4 + 64;
   }
 
   static constexpr int kControlBytes = 1024;  // barriers and work items

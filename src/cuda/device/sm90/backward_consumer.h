@@ -11,6 +11,22 @@
 
 namespace tilewise::sm90::backward {
 
+// S^T = K Q^T or dP^T = V dO^T, in flight: 64 keys, from `first_key` on, of all queries of a tile.
+template <BackwardConfig C, class Keys, class Queries>
+TW_DEVICE void issue_score_products(float (&s)[C.tile_q / 2], int first_key, const uint8_t* s_keys,
+                                    const uint8_t* s_queries) {
+  using Product = ptx::Wgmma<C.element, C.tile_q>;
+  const uint64_t a = Keys{ptx::shared_address(s_keys)}.k_major(first_key);
+  const uint64_t b = Queries{ptx::shared_address(s_queries)}.k_major(0);
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int column = 0; column < Keys::kPanels * tile::kPanelColumns; column += 16)
+    Product::template ss<ptx::Major::kK>(
+        s, tile::step(a, Keys::k_step(column)), tile::step(b, Queries::k_step(column)),
+        column == 0 ? ptx::Accumulate::kZero : ptx::Accumulate::kKeep);
+  ptx::wgmma_commit_group();
+}
+
 template <BackwardConfig C>
 struct Consumer {
   using Rules = ScoreRules<C>;
@@ -50,19 +66,9 @@ struct Consumer {
   TW_DEVICE const float* s_lse() const { return shared.lse[q_at(steps).stage]; }
   TW_DEVICE const float* s_delta() const { return shared.delta[do_at(steps).stage]; }
 
-  // S^T = K Q^T or dP^T = V dO^T, in flight.
   template <class Keys, class Queries>
-  TW_DEVICE void issue_scores(Scores& s, const uint8_t* s_keys, const uint8_t* s_queries) {
-    using Product = ptx::Wgmma<C.element, C.tile_q>;
-    const uint64_t a = Keys{ptx::shared_address(s_keys)}.k_major(first_key());
-    const uint64_t b = Queries{ptx::shared_address(s_queries)}.k_major(0);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int column = 0; column < Keys::kPanels * tile::kPanelColumns; column += 16)
-      Product::template ss<ptx::Major::kK>(
-          s, tile::step(a, Keys::k_step(column)), tile::step(b, Queries::k_step(column)),
-          column == 0 ? ptx::Accumulate::kZero : ptx::Accumulate::kKeep);
-    ptx::wgmma_commit_group();
+  TW_DEVICE void issue_scores(Scores& s, const uint8_t* s_keys, const uint8_t* s_queries) const {
+    issue_score_products<C, Keys, Queries>(s, first_key(), s_keys, s_queries);
   }
 
   // dV += P^T dO or dK += dS^T Q, in flight; `first` clears the sum.
@@ -118,8 +124,7 @@ struct Consumer {
     const uint32_t s_block = ptx::shared_address(shared.dq[warpgroup]) + thread_number() * 16;
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      ptx::store_shared(s_block + i * 2048, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2],
-                        dq[4 * i + 3]);
+      ptx::store_shared(s_block + i * 2048, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
   }
   TW_DEVICE uint64_t* dq_full(uint32_t of_step) const {
     return &shared.dq_full[warpgroup][of_step % 2];

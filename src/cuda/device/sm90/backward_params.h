@@ -20,25 +20,33 @@ struct StatTensor {
   int64_t stride_b, stride_h, stride_s;
 };
 
+// (B, Hq, Sq, Sk), float32; a dimension in which the bias is broadcast is summed over and has
+// stride 0.
+struct BiasGradientTensor {
+  float* data;
+  int64_t stride_b, stride_h, stride_q, stride_kv;
+  bool sums_batch, sums_heads, sums_q, sums_kv;
+};
+
 struct BackwardParams {
   TensorMap q;    // (D, Sq, Hq, B) or packed (D, total_q, Hq, 1); a box is 64 columns x tile_q rows
   TensorMap d_o;  // (Dv, Sq, Hq, B)
   TensorMap k;    // (D, Sk, Hkv, B); a box is 64 columns x tile_kv rows
   TensorMap v;    // (Dv, Sk, Hkv, B)
 
-  RowTensor o, d_o_rows;  // (B, Sq, Hq, Dv)
-  RowTensor dq;           // (B, Sq, Hq, D)
-  RowTensor dk, dv;       // (B, Sk, Hkv, D), (B, Sk, Hkv, Dv)
-  StatTensor lse, d_lse;  // d_lse.data null: not given
+  RowTensor o, d_o_rows;         // (B, Sq, Hq, Dv)
+  RowTensor dq;                  // (B, Sq, Hq, D)
+  RowTensor dk, dv;              // (B, Sk, Hkv, D), (B, Sk, Hkv, Dv)
+  StatTensor lse, d_lse;         // d_lse.data null: not given
   int32_t head_dim, head_dim_v;  // as stored; the config's may be rounded up
 
   // The workspace. A tile is tile_q rows of one sequence and head.
-  float* stats;   // (Hq, tiles, 2, tile_q): LSE in log2 units, delta
-  float* dq_sum;  // (Hq, tiles, tile_q * D), as the accumulators lie (backward_finish.h)
-  int32_t* turns;  // (Hq, tiles, rounds): how many key tiles have added their part
-  float* dsink_parts;  // (Hq, tiles)
+  float* stats;          // (Hq, tiles, 2, tile_q): LSE in log2 units, delta
+  float* dq_sum;         // (Hq, tiles, tile_q * D), as the accumulators lie (backward_finish.h)
+  int32_t* turns;        // (Hq, tiles, rounds): how many key tiles have added their part
+  float* dsink_parts;    // (Hq, tiles)
   int32_t* items_taken;  // one counter
-  int32_t tiles;   // of all sequences
+  int32_t tiles;         // of all sequences
 
   // The grid of work items.
   int32_t batch, heads_q, heads_kv, heads_per_kv;
@@ -60,7 +68,8 @@ struct BackwardParams {
   int64_t alibi_stride_b, alibi_stride_h;
   const void* bias;  // (B, Hq, Sq, Sk); a broadcast dimension has stride 0
   int64_t bias_stride_b, bias_stride_h, bias_stride_q, bias_stride_kv;
-  const float* sink;  // (Hq)
+  BiasGradientTensor dbias;  // data null: not asked for
+  const float* sink;         // (Hq)
   int64_t sink_stride;
   float* dsink;  // (Hq); null: not asked for
   int64_t dsink_stride;

@@ -10,7 +10,8 @@
 //            handed out in that order, so no CTA waits for one that nobody has taken.
 //   full     the CTAs that work on a head in the same round of the grid form a circle: CTA i of n
 //            starts i/n of the way round and they follow each other at equal distance. Waiting for
-//            a CTA of the same round is safe because the grid is on the chip as a whole.
+//            a CTA of the same round is safe because the grid is launched to be on the chip as a
+//            whole.
 #pragma once
 
 #include "core/mask.h"
@@ -67,8 +68,7 @@ TW_DEVICE Sequence make_sequence(const BackwardParams& p, int batch) {
 
 // The first row of a head: packed tensors have no batch stride, dense ones no offset.
 TW_DEVICE uint16_t* first_row(const RowTensor& t, int batch, int head, int64_t row) {
-  return static_cast<uint16_t*>(t.data) + batch * t.stride_b + head * t.stride_h +
-         row * t.stride_s;
+  return static_cast<uint16_t*>(t.data) + batch * t.stride_b + head * t.stride_h + row * t.stride_s;
 }
 
 struct Work {
@@ -123,8 +123,7 @@ TW_DEVICE int turn_of(const Work& w, const StepCursor& at) {
   // Those that started at or before this position come first, the nearest of them leading.
   const int64_t scaled = (int64_t{at.position} + 1) * w.circle + w.steps - 1;
   const int begun = min_of(w.circle, static_cast<int>(scaled / w.steps));
-  const int rank =
-      w.place < begun ? begun - 1 - w.place : begun + w.circle - 1 - w.place;
+  const int rank = w.place < begun ? begun - 1 - w.place : begun + w.circle - 1 - w.place;
   return w.before + rank;
 }
 

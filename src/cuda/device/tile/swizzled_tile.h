@@ -28,6 +28,7 @@ TW_DEVICE uint64_t step(uint64_t descriptor, uint64_t units) {
 template <int kRows, int kColumns>
 struct SwizzledTile {
   static_assert(kRows % 8 == 0, "the swizzle repeats every 8 rows");
+  static constexpr int kRowCount = kRows;
   static constexpr int kPanels = (kColumns + kPanelColumns - 1) / kPanelColumns;
   static constexpr int kPanelBytes = kRows * kRowBytes;
   static constexpr int kBytes = kPanels * kPanelBytes;
@@ -41,8 +42,8 @@ struct SwizzledTile {
     return (column / kPanelColumns * kPanelBytes + column % kPanelColumns * 2) / 16;
   }
 
-  // N runs along the row (V as B of P V): 16 rows, the columns from a panel on. row_step(row) is what to add for
-  // the rows from `row` on.
+  // N runs along the row (V as B of P V): 16 rows, the columns from a panel on. row_step(row) is
+  // what to add for the rows from `row` on.
   TW_DEVICE uint64_t mn_major(int panel = 0) const {
     return descriptor(panel * kPanelBytes, kPanelBytes / 16);
   }
