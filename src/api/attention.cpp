@@ -66,6 +66,8 @@ Status cuda_forward(const Plan& plan, const Inputs& in, const Outputs& out, cons
 
 Status cuda_backward(const Plan& plan, const Inputs& in, const Gradients& grads,
                      const Launch& launch) {
+  if (const auto again = cuda::backward_again(plan, in, grads, launch))
+    return with_problem(*again, plan);
   if (plan.backward.kernel.empty())
     return {StatusCode::kUnsupported,
             fmt::format("the plan has no backward kernel: {}",

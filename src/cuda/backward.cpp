@@ -6,6 +6,7 @@
 
 #include "cuda/backward_table.h"
 #include "cuda/device/sm90/backward_params.h"
+#include "cuda/runtime/call_key.h"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/memory_check.h"
 #include "cuda/runtime/tensor_map.h"
@@ -102,7 +103,6 @@ void fill_scores(BackwardParams& p, const Problem& problem, const Inputs& in, co
     p.dsink = static_cast<float*>(g.dsink.data);
     p.dsink_stride = g.dsink.strides[0];
   }
-  p.dropout_key = dropout_key(in.dropout_seed, in.dropout_offset);
   p.dropout_threshold = dropout_threshold(problem.dropout_p);
   p.dropout_scale = dropout_scale(problem.dropout_p);
 }
@@ -196,21 +196,81 @@ Grid grid_of(const DeviceContext& device, const BackwardConfig& config, Backward
               Start::kAfterPrevious);
 }
 
-// One of the four; without work it is left out.
-Status launch_kernel(const DeviceContext& device, const BackwardConfig& config,
-                     BackwardKernel which, const BackwardParams& p, void* stream) {
-  const Grid grid = grid_of(device, config, which, p);
-  if (grid.ctas == 0) return {};
+// Everything that the launches need but the dropout's key.
+struct Prepared {
+  BackwardParams params;
+  struct Part {
+    Kernel kernel;
+    Grid grid;  // without CTAs: nothing to do
+  } parts[4];
+};
+
+Memo<Prepared>& memo() {
+  thread_local Memo<Prepared> of_this_thread;
+  return of_this_thread;
+}
+
+CallKey key_of(const Plan& plan, const Inputs& in, const Gradients& g, const void* workspace,
+               const ContextScope& scope) {
+  CallKey key;
+  key.add(scope.id());
+  key.add_plan(plan, plan.backward);
+  key.add_inputs(in);
+  for (const Tensor* t : {&g.o, &g.lse, &g.d_o, &g.d_lse, &g.dq, &g.dk, &g.dv, &g.dbias, &g.dsink})
+    key.add_tensor(*t);
+  key.add(reinterpret_cast<std::uintptr_t>(workspace));
+  return key;
+}
+
+Status prepare(const Plan& plan, const Inputs& in, const Gradients& g, const Launch& at,
+               Prepared& prepared) {
+  const DeviceContext& device = **hopper_device(plan.device.index);
+  const BackwardConfig config = backward_config(plan.problem, plan.options);
+  BackwardParams& p = prepared.params;
+  fill_work(p, plan.problem, config, device.multiprocessors);
+  fill_tensors(p, in, g);
+  fill_scores(p, plan.problem, in, g);
+  fill_workspace(p, backward_workspace(plan.problem, config), at.workspace);
+  Status s;
+  if (in.q.elements() || in.k.elements()) s = fill_maps(p, **driver(), config, in, g);
   static const char* const kNames[] = {"prepare ", "main ", "finish ", "bias "};
-  const auto kernel = find_kernel(
-      device, kNames[static_cast<int>(which)] + config_text(kernel_config(config, which)),
-      static_cast<int>(grid.smem_bytes), [&] { return kernel_source(config, which); });
-  if (!kernel.ok()) return kernel.status();
-  BackwardParams parameters = p;
-  return launch(device, *kernel, grid, stream, &parameters);
+  for (int i = 0; i < 4 && s.ok(); ++i) {
+    const auto which = static_cast<BackwardKernel>(i);
+    Prepared::Part& part = prepared.parts[i];
+    part.grid = grid_of(device, config, which, p);
+    if (part.grid.ctas == 0) continue;
+    const auto kernel = find_kernel(device, kNames[i] + config_text(kernel_config(config, which)),
+                                    static_cast<int>(part.grid.smem_bytes),
+                                    [&] { return kernel_source(config, which); });
+    s = kernel.status();
+    if (kernel.ok()) part.kernel = *kernel;
+  }
+  return s;
+}
+
+Status launch_prepared(const DeviceContext& device, const Prepared& prepared, const Inputs& in,
+                       void* stream) {
+  BackwardParams p = prepared.params;
+  p.dropout_key = dropout_key(in.dropout_seed, in.dropout_offset);
+  Status s;
+  for (const Prepared::Part& part : prepared.parts)
+    if (s.ok() && part.grid.ctas > 0) s = launch(device, part.kernel, part.grid, stream, &p);
+  return s;
 }
 
 }  // namespace
+
+std::optional<Status> backward_again(const Plan& plan, const Inputs& in, const Gradients& grads,
+                                     const Launch& launch_at) {
+  const auto d = driver();
+  if (!d.ok()) return {};
+  const auto device = device_context(plan.device.index);
+  if (!device.ok()) return {};
+  const ContextScope scope(**d, **device);
+  const Prepared* const prepared = memo().find(key_of(plan, in, grads, launch_at.workspace, scope));
+  if (!prepared || launch_at.workspace_bytes < plan.backward.workspace_bytes) return {};
+  return launch_prepared(**device, *prepared, in, launch_at.stream);
+}
 
 Status backward(const Plan& plan, const Inputs& in, const Gradients& grads,
                 const Launch& launch_at) {
@@ -223,17 +283,11 @@ Status backward(const Plan& plan, const Inputs& in, const Gradients& grads,
   workspace.device = plan.device;
   Status s = check_tensors(**d, **device, in, grads, workspace);
   if (!s.ok()) return s;
-  const BackwardConfig config = backward_config(plan.problem, plan.options);
-  BackwardParams p{};
-  fill_work(p, plan.problem, config, (*device)->multiprocessors);
-  fill_tensors(p, in, grads);
-  fill_scores(p, plan.problem, in, grads);
-  fill_workspace(p, backward_workspace(plan.problem, config), launch_at.workspace);
-  if (in.q.elements() || in.k.elements()) s = fill_maps(p, **d, config, in, grads);
-  for (const auto kernel : {BackwardKernel::kPrepare, BackwardKernel::kMain,
-                            BackwardKernel::kFinish, BackwardKernel::kBias})
-    if (s.ok()) s = launch_kernel(**device, config, kernel, p, launch_at.stream);
-  return s;
+  Prepared prepared{};
+  s = prepare(plan, in, grads, launch_at, prepared);
+  if (!s.ok()) return s;
+  memo().keep(key_of(plan, in, grads, launch_at.workspace, scope), prepared);
+  return launch_prepared(**device, prepared, in, launch_at.stream);
 }
 
 }  // namespace tilewise::cuda

@@ -3,9 +3,16 @@
 // synchronizes.
 #pragma once
 
+#include <optional>
+
 #include "tilewise/attention.hpp"
 
 namespace tilewise::cuda {
+
+// A call with the tensors and the workspace of an earlier one, which need no checks; none if there
+// was no such call.
+std::optional<Status> backward_again(const Plan& plan, const Inputs& in, const Gradients& grads,
+                                     const Launch& launch);
 
 Status backward(const Plan& plan, const Inputs& in, const Gradients& grads, const Launch& launch);
 

@@ -17,12 +17,12 @@ using sm90::BiasType;
 }  // namespace
 
 const std::vector<BackwardRow>& backward_table() {
-  //  D   plain  wide   M    N   stages of Q, dO
+  //  D   plain  wide   M    N   stages of Q, dO; in turns up to this Sk: full, banded
   static const std::vector<BackwardRow> rows = {
-      {64, true, false, 128, 128, 2, 2},
-      {128, true, false, 64, 128, 2, 2},
-      {192, false, true, 64, 64, 2, 2},
-      {256, false, true, 64, 64, 2, 1},
+      {64, true, false, 128, 128, 2, 2, 512, 4096},
+      {128, true, false, 64, 128, 2, 2, 4096, 4096},
+      {192, false, true, 64, 64, 2, 2, 512, 2048},
+      {256, false, true, 64, 64, 2, 1, 512, 2048},
   };
   return rows;
 }
@@ -55,7 +55,8 @@ BackwardConfig backward_config(const Problem& p, const Options& options) {
   c.q_stages = tiles.q_stages;
   c.do_stages = tiles.do_stages;
   c.band = forward.band;
-  c.additions = options.deterministic ? Additions::kFixed : Additions::kAny;
+  const int in_turns = c.band == Band::kFull ? tiles.turns_full : tiles.turns_banded;
+  c.additions = options.deterministic || p.seq_kv <= in_turns ? Additions::kFixed : Additions::kAny;
   c.wide = tiles.wide;
   c.varlen = forward.varlen;
   c.softcap = forward.softcap;

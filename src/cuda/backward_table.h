@@ -16,6 +16,8 @@ struct BackwardRow {
   bool plain;        // only for problems whose scores are not modified
   bool wide;         // sm90/backward_wide.h
   int tile_q, tile_kv, q_stages, do_stages;
+  // Up to these lengths of keys the fixed order of additions is the faster one, asked for or not.
+  int turns_full, turns_banded;
 };
 
 // First match wins.

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "cuda/backward_table.h"
 #include "cuda/table.h"
 
 namespace tilewise::cuda {
@@ -34,9 +35,10 @@ Mask mask_of(Band band) {
   return {band == Band::kRight, -1, -1, Align::kBottomRight};
 }
 
-std::string name_of_forward(const Problem& p, const ForwardConfig& c) {
+// "d128 bf16 causal varlen".
+std::string words_of(const Problem& p, const ForwardConfig& c) {
   static const char* const kMasks[] = {"full", "causal", "window"};
-  std::string name = fmt::format("forward d{}{} {} {}", c.head_dim,
+  std::string name = fmt::format("d{}{} {} {}", c.head_dim,
                                  c.head_dim == c.head_dim_v ? "" : fmt::format(",{}", c.head_dim_v),
                                  name_of(p.dtype), kMasks[static_cast<int>(c.band)]);
   if (c.varlen) name += " varlen";
@@ -46,11 +48,28 @@ std::string name_of_forward(const Problem& p, const ForwardConfig& c) {
   if (c.bias != sm90::BiasType::kNone) name += fmt::format(" bias-{}", name_of(p.bias.dtype));
   if (c.dropout) name += " dropout";
   if (c.general_scale) name += " scale";
-  return name + fmt::format(" {}x{}", c.tile_q, c.tile_kv);
+  return name;
 }
 
 KernelSource forward_kernel(const Problem& p, const ForwardConfig& c) {
-  return {name_of_forward(p, c), kernel_source(c)};
+  return {fmt::format("forward {} {}x{}", words_of(p, c), c.tile_q, c.tile_kv), kernel_source(c)};
+}
+
+// The three kernels of a backward, and dBias' where there is a bias.
+std::vector<KernelSource> backward_kernels(const Problem& p, const Options& options) {
+  if (!why_not_backward(p).empty()) return {};
+  static const char* const kParts[] = {"prepare", "main", "finish", "bias"};
+  const sm90::BackwardConfig c = backward_config(p, options);
+  const std::string words =
+      fmt::format("{}{} {}x{}", words_of(p, forward_config(p, options)),
+                  c.additions == sm90::Additions::kFixed ? " turns" : "", c.tile_q, c.tile_kv);
+  std::vector<KernelSource> out;
+  for (const auto kernel : {BackwardKernel::kPrepare, BackwardKernel::kMain,
+                            BackwardKernel::kFinish, BackwardKernel::kBias})
+    if (kernel != BackwardKernel::kBias || p.bias.present)
+      out.push_back({fmt::format("backward-{} {}", kParts[static_cast<int>(kernel)], words),
+                     kernel_source(c, kernel)});
+  return out;
 }
 
 // The head dims of kUsualDims that a row takes: those that no narrower row would.
@@ -83,6 +102,20 @@ class Collector {
           for (const Modify modify : kModified) add_with(modify, band);
     }
   }
+  // Both orders of additions, whatever the length.
+  void add_backward(Problem p) {
+    constexpr std::int64_t kLong = 1 << 16;
+    p.seq_kv = kLong;
+    for (const bool varlen : {false, true})
+      for (const Band band : {Band::kFull, Band::kRight, Band::kBoth})
+        for (const bool deterministic : {false, true}) {
+          p.varlen.cu_seqlens_q = p.varlen.cu_seqlens_kv = varlen;
+          p.mask = mask_of(band);
+          Options options;
+          options.deterministic = deterministic;
+          for (KernelSource& kernel : backward_kernels(p, options)) add(std::move(kernel));
+        }
+  }
   std::vector<KernelSource> take() { return std::move(kernels_); }
 
  private:
@@ -94,7 +127,9 @@ class Collector {
 
 std::vector<KernelSource> kernels_of(const Problem& problem, const Options& options) {
   if (!why_not_forward(problem).empty()) return {};
-  return {forward_kernel(problem, forward_config(problem, options))};
+  std::vector<KernelSource> out = {forward_kernel(problem, forward_config(problem, options))};
+  for (KernelSource& kernel : backward_kernels(problem, options)) out.push_back(std::move(kernel));
+  return out;
 }
 
 std::vector<KernelSource> usual_kernels() {
@@ -109,6 +144,14 @@ std::vector<KernelSource> usual_kernels() {
         p.head_dim_v = dims.dv;
         all.add_row(row, p);
       }
+    }
+  for (const HeadDims& dims : kUsualDims)
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      Problem p;
+      p.dtype = dtype;
+      p.head_dim = dims.d;
+      p.head_dim_v = dims.dv;
+      all.add_backward(p);
     }
   return all.take();
 }

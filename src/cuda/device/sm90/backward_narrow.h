@@ -17,6 +17,7 @@ namespace tilewise::sm90::backward {
 template <BackwardConfig C>
 struct NarrowConsumer : Consumer<C> {
   using Base = Consumer<C>;
+  using Base::p, Base::shared, Base::warpgroup, Base::steps, Base::items;
   using typename Base::DO;
   using typename Base::DqBlock;
   using typename Base::K;
@@ -24,7 +25,6 @@ struct NarrowConsumer : Consumer<C> {
   using typename Base::Q;
   using typename Base::Scores;
   using typename Base::V;
-  using Base::p, Base::shared, Base::warpgroup, Base::steps, Base::items;
 
   float dk[C.head_dim / 2], dv[C.head_dim_v / 2];
 

@@ -155,7 +155,8 @@ struct Producer {
     while (const Work* const taken = taker.take()) {
       const Work& w = *taken;
       if (w.steps < kAhead) ptx::mbarrier_arrive(&shared.work_wanted);
-      if (w.steps > 0) load_v(w);  // of all that the item before still reads, V is free first, K last
+      if (w.steps > 0)
+        load_v(w);  // of all that the item before still reads, V is free first, K last
       if (!statistics_ready) ptx::wait_for_previous_kernel();
       statistics_ready = true;
       for (StepCursor step = StepCursor::alone(w); step.left > 0; step.advance()) {
@@ -175,24 +176,25 @@ template <BackwardConfig C>
 TW_DEVICE void hand_out_work(const BackwardParams& p, Shared<C>& shared) {
   tile::RingCursor<kWorkStages> ring{};
   uint32_t phase = 0;
-  int index = blockIdx.x;
+  int index = first_item<C>(p);
   while (true) {
     ring.wait_free(shared.work_ring);
     Work& work = shared.work[ring.stage];
-    if (index >= p.work_items) work.kv_head = kNoMoreWork;
-    else make_work<C>(p, index, work);
+    if (index >= p.work_items)
+      work.kv_head = kNoMoreWork;
+    else
+      make_work<C>(p, index, work);
     ring.publish(shared.work_ring);
     if (index >= p.work_items) return;
     ptx::mbarrier_wait(&shared.work_wanted, phase);
     phase ^= 1;
-    ptx::wait_for_previous_kernel();  // which set the counter to 0
     index = next_item<C>(p, index);
   }
 }
 
-// Adds the consumers' blocks of dQ to its sums in global memory. Two threads do it, one for the even
-// steps and one for the odd: by turns, a step's addition has to be seen to be done before the next
-// CTA may go on, and that takes about as long as a step.
+// Adds the consumers' blocks of dQ to its sums in global memory. Two threads do it, one for the
+// even steps and one for the odd: by turns, a step's addition has to be seen to be done before the
+// next CTA may go on, and that takes about as long as a step.
 template <BackwardConfig C>
 struct DqWriter {
   static constexpr int kWriters = 2;

@@ -23,6 +23,7 @@ enum class Gathers { kValues, kKeys };
 template <BackwardConfig C, Gathers kGathers>
 struct WideConsumer : Consumer<C> {
   using Base = Consumer<C>;
+  using Base::p, Base::shared, Base::warpgroup, Base::steps, Base::items;
   using typename Base::DO;
   using typename Base::DqBlock;
   using typename Base::K;
@@ -30,7 +31,6 @@ struct WideConsumer : Consumer<C> {
   using typename Base::Q;
   using typename Base::Scores;
   using typename Base::V;
-  using Base::p, Base::shared, Base::warpgroup, Base::steps, Base::items;
 
   static constexpr bool kKeys = kGathers == Gathers::kKeys;
   static constexpr int kRounds = C.dq_blocks_of(kKeys);

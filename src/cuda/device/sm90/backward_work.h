@@ -128,11 +128,20 @@ TW_DEVICE int turn_of(const Work& w, const StepCursor& at) {
 }
 
 // Full: CTA c takes items c, c + grid, ... so that circles are known beforehand. Banded: items are
-// taken from a counter as CTAs become free; the first is the CTA's own number.
+// taken from a counter as CTAs become free. The first may be the CTA's own number, which is there
+// before the counter is; but in turns, an item must not wait for one whose CTA has yet to come.
+template <BackwardConfig C>
+TW_DEVICE int first_item(const BackwardParams& p) {
+  if (C.band == Band::kFull || C.additions == Additions::kAny) return blockIdx.x;
+  ptx::wait_for_previous_kernel();  // which set the counter to 0
+  return atomicAdd(p.items_taken, 1);
+}
 template <BackwardConfig C>
 TW_DEVICE int next_item(const BackwardParams& p, int index) {
-  if constexpr (C.band == Band::kFull) return index + gridDim.x;
-  return static_cast<int>(gridDim.x) + atomicAdd(p.items_taken, 1);
+  const int grid = gridDim.x;
+  if constexpr (C.band == Band::kFull) return index + grid;
+  ptx::wait_for_previous_kernel();
+  return atomicAdd(p.items_taken, 1) + (C.additions == Additions::kAny ? grid : 0);
 }
 
 struct Place {
