@@ -28,18 +28,17 @@ int products_of(const BackwardConfig& c) {
   return scores + sums + c.tile_kv / 16;
 }
 
-void expect_sound(const Problem& p, bool deterministic) {
+BackwardConfig config_of(const Problem& p, bool deterministic) {
   Options options;
   options.deterministic = deterministic;
-  const BackwardConfig config = backward_config(p, options);
+  return backward_config(p, options);
+}
+
+void expect_sound_main(const Problem& p, bool deterministic) {
+  const BackwardConfig config = config_of(p, deterministic);
   ASSERT_EQ(why_not(config), nullptr) << config_text(config);
-  for (const auto kernel :
-       {BackwardKernel::kPrepare, BackwardKernel::kMain, BackwardKernel::kFinish}) {
-    const bool main = kernel == BackwardKernel::kMain;
-    test::expect_sound_kernel(kernel_source(config, kernel),
-                              {config_text(config), main ? config.kThreads : config.kRowThreads,
-                               main ? products_of(config) : 0});
-  }
+  test::expect_sound_kernel(kernel_source(config, BackwardKernel::kMain),
+                            {config_text(config), config.kThreads, products_of(config)});
 }
 
 class CudaBackward : public testing::TestWithParam<std::size_t> {
@@ -52,9 +51,10 @@ class CudaBackward : public testing::TestWithParam<std::size_t> {
 TEST_P(CudaBackward, RowCompilesWithoutSpills) {
   const int d = backward_table()[GetParam()].max_head_dim;
   Problem p = problem_of(d, d, GetParam() % 2);
-  expect_sound(p, false);
+  expect_sound_main(p, true);
   p.mask.causal = !p.mask.causal;
-  expect_sound(p, true);
+  p.seq_kv = 1 << 16;
+  expect_sound_main(p, false);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, CudaBackward,
@@ -70,7 +70,23 @@ TEST(CudaBackwardFeatures, EachCompilesWithoutSpills) {
   packed.varlen.cu_seqlens_q = packed.varlen.cu_seqlens_kv = packed.varlen.seqused_kv = true;
   packed.mask.causal = true;
   unequal.head_dim = 192;
-  for (const Problem& p : {scores, bias, dropout, packed, unequal}) expect_sound(p, true);
+  for (const Problem& p : {scores, bias, dropout, packed, unequal}) expect_sound_main(p, true);
+}
+
+TEST(CudaBackwardParts, CompileWithoutSpills) {
+  if (const std::string reason = why_no_compiler(); !reason.empty()) GTEST_SKIP() << reason;
+  Problem p = problem_of(128, 128, true);
+  p.sink = true;
+  p.varlen.cu_seqlens_q = p.varlen.cu_seqlens_kv = true;
+  p.bias = {true, false, true, false, false, DType::kF32};
+  const BackwardConfig c = config_of(p, true);
+  for (const auto kernel :
+       {BackwardKernel::kPrepare, BackwardKernel::kFinish, BackwardKernel::kBias}) {
+    const bool bias = kernel == BackwardKernel::kBias;
+    test::expect_sound_kernel(kernel_source(c, kernel),
+                              {config_text(c), bias ? c.kBiasThreads : c.kRowThreads,
+                               bias ? (c.head_dim + c.head_dim_v) / 16 : 0});
+  }
 }
 
 // Memory: linear in the sequence, and little beside Q for packed sequences of any lengths.
