@@ -111,15 +111,13 @@ struct ScoreRules {
   TW_DEVICE void make_probabilities(Scores& s, const float* s_lse) {
     if constexpr (C.modifies_scores()) modify(s);
     const float scale = C.modifies_scores() ? 1.0f : p.scale_log2;
+    SeenQueries seen;
+    if constexpr (kMasked) seen = SeenQueries::make<C>(sequence, at);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const float2 lse = statistic(s_lse, i / 4);
       s[i] = ptx::ex2(fmaf(s[i], scale, i % 2 ? -lse.y : -lse.x));
-    }
-    if constexpr (kMasked) {
-      const auto seen = SeenQueries::make<C>(sequence, at);
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) s[i] = seen.hides<C>(i) ? 0.0f : s[i];
+      if constexpr (kMasked) s[i] = seen.hides<C>(i) ? 0.0f : s[i];
     }
     if constexpr (C.dropout) find_kept();
   }

@@ -43,7 +43,6 @@ struct Consumer {
   Shared<C>& shared;
   const int warpgroup;
   WorkTaker<C> taker{shared};
-  uint32_t items = 0;  // done, of those with steps
   uint32_t steps = 0;  // done, of all items
 
   // Unsigned, so that dividing it takes one instruction.
@@ -163,8 +162,8 @@ struct Consumer {
     ptx::named_barrier_sync(kClearBarrier, 256);
   }
   TW_DEVICE void take_keys(const Work& w) {
-    cursor_at<1>(items).wait(shared.v_ring);
-    cursor_at<1>(items).wait(shared.k_ring);
+    taker.keys().wait(shared.v_ring);
+    taker.keys().wait(shared.k_ring);
     const int rows_used = ptx::warp_uniform(w.sequence.seq_kv - w.kv_row);
     if (!C.varlen || rows_used >= C.tile_kv) return;
     clear_rows<K>(shared.k, rows_used);

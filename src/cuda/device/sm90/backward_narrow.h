@@ -17,7 +17,7 @@ namespace tilewise::sm90::backward {
 template <BackwardConfig C>
 struct NarrowConsumer : Consumer<C> {
   using Base = Consumer<C>;
-  using Base::p, Base::shared, Base::warpgroup, Base::steps, Base::items;
+  using Base::p, Base::shared, Base::warpgroup, Base::steps;
   using typename Base::DO;
   using typename Base::DqBlock;
   using typename Base::K;
@@ -47,9 +47,10 @@ struct NarrowConsumer : Consumer<C> {
     }
   }
 
-  // One query tile. kMasked: some scores are hidden; `first`: of the work item.
+  // One query tile. kMasked: some scores are hidden.
   template <bool kMasked>
-  TW_DEVICE void step(const Work& w, const StepCursor& at, bool first) {
+  TW_DEVICE void step(const Work& w, const StepCursor& at) {
+    const bool first = at.left == at.steps;
     Scores s, dp;
     this->q_at(steps).wait(shared.q_ring);
     this->template issue_scores<K, Q>(s, shared.k, this->s_q());
@@ -66,7 +67,7 @@ struct NarrowConsumer : Consumer<C> {
 
     ptx::wgmma_wait_group<1>();
     ptx::pin_registers(dp);
-    if (at.left == 1) this->template cursor_at<1>(items).release(shared.v_ring);
+    if (at.left == 1) this->taker.keys().release(shared.v_ring);
     rules.pack_score_gradients(probabilities, dp, this->s_delta(), ds);
     hand_on(ds, first);
     ptx::pin_registers(probabilities);
@@ -85,35 +86,33 @@ struct NarrowConsumer : Consumer<C> {
     this->issue_dq(dq, steps - 1, warpgroup);
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(dq);
-    this->template cursor_at<1>(items).release(shared.k_ring);
+    this->taker.keys().release(shared.k_ring);
     this->write_dq(dq, steps - 1, 0);
     this->publish(this->dq_full(steps - 1));
   }
 
   TW_DEVICE void gather(const Work& w) {
     this->take_keys(w);
-    bool first = true;
     for (StepCursor at = StepCursor::uniform(w); at.left > 0; at.advance()) {
       this->take_queries(w, at);
       if (this->needs_no_mask(w, at))
-        step<false>(w, at, first);
+        step<false>(w, at);
       else
-        step<true>(w, at, first);
-      first = false;
+        step<true>(w, at);
     }
     drain();
-    ++items;
     this->store_dk(w, dk);
     this->store_dv(w, dv);
   }
 
   TW_DEVICE void run() {
     while (const Work* const w = this->taker.take()) {
-      if (ptx::warp_uniform(w->steps) > 0)
+      const bool has_keys = ptx::warp_uniform(w->steps) > 0;
+      if (has_keys)
         gather(*w);
       else
         this->store_zeros(*w);
-      this->taker.put_back();
+      this->taker.put_back(has_keys);
     }
   }
 };

@@ -67,16 +67,28 @@ struct Shared {
 template <BackwardConfig C>
 struct WorkTaker {
   Shared<C>& shared;
-  tile::RingCursor<kWorkStages> cursor{};
+  // Consumers are short of registers, and two parities of one bit each fit in the count: twice the
+  // items put back, and whether an odd number of them had K and V loaded.
+  uint32_t progress = 0;
 
   // The next item, or null. It stays in shared memory until put back.
-  TW_DEVICE const Work* take() {
-    cursor.wait(shared.work_ring);
-    const Work* const w = &shared.work[cursor.stage];
+  TW_DEVICE const Work* take() const {
+    cursor().wait(shared.work_ring);
+    const Work* const w = &shared.work[cursor().stage];
     return w->kv_head == kNoMoreWork ? nullptr : w;
   }
-  TW_DEVICE void put_back() { cursor.release(shared.work_ring); }
-  TW_DEVICE void put_back_alone() { cursor.release_alone(shared.work_ring); }
+  TW_DEVICE void put_back(bool had_keys) {
+    cursor().release(shared.work_ring);
+    progress = (progress + 2) ^ static_cast<uint32_t>(had_keys);
+  }
+  TW_DEVICE void put_back_alone() {
+    cursor().release_alone(shared.work_ring);
+    progress += 2;
+  }
+  TW_DEVICE tile::RingCursor<kWorkStages> cursor() const {
+    return {progress / 2 % kWorkStages, progress / 2 / kWorkStages % 2};
+  }
+  TW_DEVICE tile::RingCursor<1> keys() const { return {0, progress % 2}; }
 };
 
 template <BackwardConfig C>

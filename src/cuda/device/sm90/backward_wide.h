@@ -23,7 +23,7 @@ enum class Gathers { kValues, kKeys };
 template <BackwardConfig C, Gathers kGathers>
 struct WideConsumer : Consumer<C> {
   using Base = Consumer<C>;
-  using Base::p, Base::shared, Base::warpgroup, Base::steps, Base::items;
+  using Base::p, Base::shared, Base::warpgroup, Base::steps;
   using typename Base::DO;
   using typename Base::DqBlock;
   using typename Base::K;
@@ -165,13 +165,14 @@ struct WideConsumer : Consumer<C> {
     if (kRounds > 1) send_dq(steps - 1, 1);
     // The keys' side may write dS of the next item only when both are done with this one's: its
     // first P comes after.
-    this->template cursor_at<1>(items).release(shared.k_ring);
-    this->template cursor_at<1>(items).release(shared.v_ring);
+    this->taker.keys().release(shared.k_ring);
+    this->taker.keys().release(shared.v_ring);
   }
 
   TW_DEVICE void run() {
     while (const Work* const w = this->taker.take()) {
-      if (ptx::warp_uniform(w->steps) > 0) {
+      const bool has_keys = ptx::warp_uniform(w->steps) > 0;
+      if (has_keys) {
         this->take_keys(*w);
         uint32_t done = 0;
         for (StepCursor at = StepCursor::uniform(*w); at.left > 0; at.advance(), ++done) {
@@ -179,7 +180,6 @@ struct WideConsumer : Consumer<C> {
           step(*w, at, done);
         }
         drain(done);
-        ++items;
         if constexpr (kKeys)
           this->store_dk(*w, sum);
         else
@@ -187,7 +187,7 @@ struct WideConsumer : Consumer<C> {
       } else if (!kKeys) {
         this->store_zeros(*w);
       }
-      this->taker.put_back();
+      this->taker.put_back(has_keys);
     }
   }
 };

@@ -88,7 +88,7 @@ inline constexpr int kNoMoreWork = -1;
 // Walks the query tiles of a work item: position 0 ... steps - 1, from `start` on and round.
 struct StepCursor {
   const int steps, q_tiles;
-  int left, position, head_of_group, tile;
+  int left, head_of_group, tile;
 
   // For a single thread.
   TW_DEVICE static StepCursor alone(const Work& w) { return {w.steps, w.q_tiles, w.start}; }
@@ -97,17 +97,17 @@ struct StepCursor {
     return {ptx::warp_uniform(w.steps), ptx::warp_uniform(w.q_tiles), ptx::warp_uniform(w.start)};
   }
   TW_DEVICE StepCursor(int step_count, int q_tile_count, int start)
-      : steps(step_count), q_tiles(q_tile_count), left(step_count), position(start) {
+      : steps(step_count), q_tiles(q_tile_count), left(step_count) {
     head_of_group = start / max_of(q_tiles, 1);
     tile = start - head_of_group * q_tiles;
   }
+  TW_DEVICE int position() const { return head_of_group * q_tiles + tile; }
   TW_DEVICE void advance() {
     --left;
-    ++position;
     if (++tile < q_tiles) return;
     tile = 0;
     ++head_of_group;
-    if (position == steps) position = head_of_group = 0;
+    if (position() == steps) head_of_group = 0;
   }
 };
 
@@ -121,7 +121,7 @@ TW_DEVICE int turn_of(const Work& w, const StepCursor& at) {
     return last_key / C.tile_kv - w.kv_row / C.tile_kv;
   }
   // Those that started at or before this position come first, the nearest of them leading.
-  const int64_t scaled = (int64_t{at.position} + 1) * w.circle + w.steps - 1;
+  const int64_t scaled = (int64_t{at.position()} + 1) * w.circle + w.steps - 1;
   const int begun = min_of(w.circle, static_cast<int>(scaled / w.steps));
   const int rank = w.place < begun ? begun - 1 - w.place : begun + w.circle - 1 - w.place;
   return w.before + rank;
