@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The GPU's gradients, on a Hopper card: gpu_backward_test.py path/to/libtilewise.so [seed]
+"""The GPU's gradients, on a Hopper card: gpu_backward_test.py path/to/libtilewise.so [seed [parts]]
 
 Forward and backward of every kernel against float64 on the same (rounded) inputs, by the accuracy
 rule for gradients (src/reference/accuracy.h): NaN-poisoned outputs and workspace, guard bands,
@@ -296,11 +296,13 @@ def repeats(lib, count=60):
             failures.append(f"repeats d {d} {f} {hk}: {different.item()} numbers differ")
 
 
+PARTS = (narrow_grid, wide_grid, modified_grid, packed_grid, repeats)
+
+
 def main():
     lib = tw.Library(sys.argv[1])
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 2**31
-    parts = sys.argv[3].split(",") if len(sys.argv) > 3 else [
-        "narrow_grid", "wide_grid", "modified_grid", "packed_grid", "repeats"]
+    parts = sys.argv[3].split(",") if len(sys.argv) > 3 else [part.__name__ for part in PARTS]
     torch.manual_seed(seed)
     print(f"{torch.cuda.get_device_name()}, seed {seed}", flush=True)
     for part in parts:
