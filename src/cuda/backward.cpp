@@ -121,9 +121,9 @@ void fill_workspace(BackwardParams& p, const BackwardWorkspace& w, void* memory)
 // stays in L2, enough that every multiprocessor has two items of them.
 int section_heads(const Problem& problem, const BackwardConfig& config, int kv_tiles, int ctas) {
   constexpr std::int64_t kL2Bytes = 36 << 20;  // of 50 MiB
-  const std::int64_t bytes =
-      std::max<std::int64_t>(1, problem.seq_q * (config.head_dim * 6 + config.head_dim_v * 2) *
-                                    problem.heads_q / problem.heads_kv);
+  const std::int64_t group = problem.heads_q / std::max<std::int64_t>(1, problem.heads_kv);
+  const std::int64_t bytes = std::max<std::int64_t>(
+      1, problem.seq_q * (config.head_dim * 6 + config.head_dim_v * 2) * group);
   const std::int64_t busy = ceil_div<std::int64_t>(2 * ctas, std::max(kv_tiles, 1));
   const std::int64_t heads = std::max<std::int64_t>(1, problem.batch * problem.heads_kv);
   return static_cast<int>(std::clamp<std::int64_t>(std::min(kL2Bytes / bytes, busy), 1, heads));
@@ -133,7 +133,7 @@ void fill_work(BackwardParams& p, const Problem& problem, const BackwardConfig& 
   p.batch = static_cast<int>(problem.batch);
   p.heads_q = static_cast<int>(problem.heads_q);
   p.heads_kv = static_cast<int>(problem.heads_kv);
-  p.heads_per_kv = static_cast<int>(problem.heads_q / problem.heads_kv);
+  p.heads_per_kv = static_cast<int>(problem.heads_q / std::max<std::int64_t>(1, problem.heads_kv));
   p.head_dim = static_cast<int>(problem.head_dim);
   p.head_dim_v = static_cast<int>(problem.head_dim_v);
   p.seq_q = static_cast<int>(problem.seq_q);
@@ -164,6 +164,10 @@ Status fill_maps(BackwardParams& p, const Driver& d, const BackwardConfig& confi
   return {};
 }
 
+int row_tiles_of(const BackwardParams& p) {
+  return p.q_tiles * p.heads_q * p.batch;
+}
+
 // Turns at full masks go round (backward_work.h).
 bool waits_in_circles(const BackwardConfig& config) {
   return config.additions == sm90::Additions::kFixed && config.band == sm90::Band::kFull;
@@ -175,7 +179,7 @@ Grid grid_of(const DeviceContext& device, const BackwardConfig& config, Backward
     return Grid{static_cast<unsigned>(ctas), static_cast<unsigned>(threads),
                 static_cast<unsigned>(smem_bytes), start};
   };
-  const int row_tiles = p.q_tiles * p.heads_q * p.batch;
+  const int row_tiles = row_tiles_of(p);
   // Main and finish start beside the end of the kernel before them, if there is one.
   const Start follows = row_tiles > 0 ? Start::kOverlapsPrevious : Start::kAfterPrevious;
   switch (which) {
@@ -185,7 +189,9 @@ Grid grid_of(const DeviceContext& device, const BackwardConfig& config, Backward
       return grid(std::min(p.work_items, device.multiprocessors), config.kThreads,
                   config.smem_bytes(), waits_in_circles(config) ? Start::kAllAtOnce : follows);
     case BackwardKernel::kFinish:
-      return grid(row_tiles, config.kRowThreads, 0, follows);
+      // Without a query there is still the sink's gradient, 0 for each head.
+      return grid(row_tiles > 0 || !p.dsink ? row_tiles : p.heads_q, config.kRowThreads, 0,
+                  follows);
     case BackwardKernel::kBias:
       break;
   }
@@ -225,9 +231,14 @@ CallKey key_of(const Plan& plan, const Inputs& in, const Gradients& g, const voi
 Status prepare(const Plan& plan, const Inputs& in, const Gradients& g, const Launch& at,
                Prepared& prepared) {
   const DeviceContext& device = **hopper_device(plan.device.index);
-  const BackwardConfig config = backward_config(plan.problem, plan.options);
+  BackwardConfig config = backward_config(plan.problem, plan.options);
   BackwardParams& p = prepared.params;
   fill_work(p, plan.problem, config, device.multiprocessors);
+  if (row_tiles_of(p) == 0) {
+    // Nothing to prepare, not even the counter that work is taken from: dK and dV are zeros.
+    config.band = sm90::Band::kFull;
+    config.additions = sm90::Additions::kAny;
+  }
   fill_tensors(p, in, g);
   fill_scores(p, plan.problem, in, g);
   fill_workspace(p, backward_workspace(plan.problem, config), at.workspace);

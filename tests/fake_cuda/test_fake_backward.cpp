@@ -19,7 +19,7 @@ constexpr std::int64_t kSeq = 200, kHeads = 4, kDim = 64;
 constexpr Device kGpu{Device::Kind::kCuda, 0};
 
 struct BackwardCall {
-  explicit BackwardCall(bool causal = false, bool with_bias = false)
+  explicit BackwardCall(bool causal = false, bool with_bias = false, std::int64_t seq_q = kSeq)
       : memory(std::size_t{1} << 24), next(memory.data()) {
     fake_device_memory(memory.data(), memory.size(), 0);
     fake_cuda().parameter_bytes = sizeof(BackwardParams);
@@ -28,14 +28,17 @@ struct BackwardCall {
     p.dtype = DType::kBF16;
     p.batch = 2;
     p.heads_q = p.heads_kv = kHeads;
-    p.seq_q = p.seq_kv = kSeq;
+    p.seq_q = seq_q;
+    p.seq_kv = kSeq;
     p.head_dim = p.head_dim_v = kDim;
     p.mask.causal = causal;
     p.bias = {with_bias, true, false, false, false, DType::kF32};
     plan = *make_plan(p, kGpu);
-    for (Tensor* t : {&in.q, &in.k, &in.v, &grads.o, &grads.d_o, &grads.dq, &grads.dk, &grads.dv})
+    for (Tensor* t : {&in.q, &grads.o, &grads.d_o, &grads.dq})
+      *t = on_gpu(DType::kBF16, 2, seq_q, kHeads, kDim);
+    for (Tensor* t : {&in.k, &in.v, &grads.dk, &grads.dv})
       *t = on_gpu(DType::kBF16, 2, kSeq, kHeads, kDim);
-    grads.lse = on_gpu(DType::kF32, 2, kHeads, kSeq);
+    grads.lse = on_gpu(DType::kF32, 2, kHeads, seq_q);
     if (with_bias) {
       in.bias = on_gpu(DType::kF32, 1, kHeads, kSeq, kSeq);
       grads.dbias = on_gpu(DType::kF32, 1, kHeads, kSeq, kSeq);
@@ -111,6 +114,30 @@ TEST_F(FakeBackward, GradientOfTheBiasIsAFourth) {
   fake_cuda().launches.clear();
   ASSERT_TRUE(call.run().ok());
   EXPECT_EQ(fake_cuda().launches.size(), 3u);
+}
+
+TEST_F(FakeBackward, WithoutQueriesOnlyTheKeysGradientsAreWritten) {
+  BackwardCall call(true, false, 0);
+  const Status s = call.run();
+  ASSERT_TRUE(s.ok()) << s.message();
+  ASSERT_EQ(fake_cuda().launches.size(), 1u);
+  EXPECT_EQ(fake_cuda().launches[0].grid, 2 * 2 * kHeads);
+  EXPECT_EQ(parameters_of(fake_cuda().launches[0]).dk.data, call.grads.dk.data);
+}
+
+TEST_F(FakeBackward, NoHeadsIsNoWork) {
+  Problem p = BackwardCall().plan.problem;
+  p.heads_q = p.heads_kv = 0;
+  fake_cuda().launches.clear();
+  const Plan plan = *make_plan(p, kGpu);
+  std::vector<char> workspace(plan.backward.workspace_bytes + 64);
+  const auto at = reinterpret_cast<std::uintptr_t>(workspace.data());
+  char* const aligned = workspace.data() + (64 - at % 64);
+  fake_device_memory(aligned, plan.backward.workspace_bytes, 0);
+  const Status s = backward(plan, {}, {}, {aligned, plan.backward.workspace_bytes, nullptr});
+  fake_device_memory(aligned, 0, 0);
+  EXPECT_TRUE(s.ok()) << s.message();
+  EXPECT_TRUE(fake_cuda().launches.empty());
 }
 
 TEST_F(FakeBackward, BadMemoryIsNamed) {

@@ -48,6 +48,10 @@ TW_DEVICE void finish_dsink(const BackwardParams& p, int head) {
 
 template <BackwardConfig C>
 requires ValidBackward<C> TW_DEVICE void finish_kernel(const BackwardParams& p) {
+  if (p.q_tiles == 0 || p.batch == 0) {  // a CTA for each head
+    if (C.sink && threadIdx.x == 0) p.dsink[blockIdx.x * p.dsink_stride] = 0.0f;
+    return;
+  }
   const RowTile<C> at(p);
   ptx::wait_for_previous_kernel();
   if constexpr (C.sink)
