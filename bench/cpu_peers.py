@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Attention on a CPU: tilewise, through its C API, against PyTorch's fused and naive attention, in
+turns in one process; and against this machine's matrix product and read bandwidth.
+cpu_peers.py path/to/libtilewise.so [--threads N] [--json FILE] [--quick] [--cpu-time]"""
+import argparse
+import ctypes as c
+import datetime
+import json
+import math
+import pathlib
+import platform
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import tilewise_torch as tw  # noqa: E402
+
+NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+LENGTHS = (128, 512, 2048, 8192)
+HEADS = 4
+ROUNDS = 5
+
+
+class Cpu(tw.Library):
+    """The C API on CPU tensors; the workspace is this class' own."""
+
+    def info(self, plan, backward=False):
+        """What the plan says of one pass."""
+        out = tw.PassC(c.sizeof(tw.PassC))
+        self.check(self.c.tw_plan_pass(plan, int(backward), c.byref(out)))
+        return out
+
+    def call(self, plan, tensors, results, backward=False):
+        """A function that runs one pass."""
+        views = {n: tw.tensor(t) for n, t in {**tensors, **results}.items()}
+        def struct(kind, names, *rest):
+            return kind(c.sizeof(kind), *[c.addressof(views[n]) if n in views else None
+                                          for n in names], *rest)
+        inputs = struct(tw.InputsC, tw.TENSORS, 0, 0)
+        out = (struct(tw.GradientsC, tw.GRADIENTS) if backward
+               else struct(tw.OutputsC, ("o", "lse")))
+        size = self.info(plan, backward).workspace_bytes
+        room = torch.empty(size + 64, dtype=torch.uint8)
+        launch = tw.LaunchC(c.sizeof(tw.LaunchC), -(-room.data_ptr() // 64) * 64, size, None)
+        run = self.c.tw_backward if backward else self.c.tw_forward
+
+        def once():
+            self.check(run(plan, c.byref(inputs), c.byref(out), c.byref(launch)))
+        once.keep = (views, tensors, results, room)
+        return once
+
+
+def torch_forward(q, k, v, causal, backend):
+    """PyTorch's attention on the same tensors, in the layout it likes best."""
+    views = [t.transpose(1, 2).contiguous() for t in (q, k, v)]
+
+    def once():
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(*views, is_causal=causal,
+                                                  enable_gqa=q.shape[2] != k.shape[2])
+    return once
+
+
+def torch_backward(q, k, v, d_o, causal):
+    views = [t.transpose(1, 2).contiguous().requires_grad_() for t in (q, k, v)]
+    grad = d_o.transpose(1, 2).contiguous()
+    o = F.scaled_dot_product_attention(*views, is_causal=causal)
+    return lambda: torch.autograd.grad(o, views, grad, retain_graph=True)
+
+
+class Bench:
+    """Measures cells and keeps their records."""
+
+    def __init__(self, args):
+        self.lib, self.clock = Cpu(args.library), (time.process_time if args.cpu_time
+                                                   else time.perf_counter)
+        self.threads, self.records = args.threads, []
+        self.ceilings = {t: self.product(t) for t in NAMES}
+        self.bandwidth = self.read_bandwidth()
+
+    def seconds(self, run, count):
+        begin = self.clock()
+        for _ in range(count):
+            run()
+        return (self.clock() - begin) / count
+
+    def in_turns(self, runs):
+        """Median seconds of each."""
+        times = {name: [] for name in runs}
+        counts = {n: max(1, int(0.02 / max(1e-7, self.seconds(r, 1)))) for n, r in runs.items()}
+        for _ in range(ROUNDS):
+            for name, run in runs.items():
+                times[name].append(self.seconds(run, counts[name]))
+        return {name: statistics.median(t) for name, t in times.items()}
+
+    def product(self, dtype, n=1024):
+        """TFLOP/s of PyTorch's matrix product."""
+        a, b = (torch.randn(n, n).to(dtype) for _ in range(2))
+        run = lambda: a @ b  # noqa: E731
+        run()
+        return 2 * n**3 / min(self.seconds(run, 3) for _ in range(5)) / 1e12
+
+    def read_bandwidth(self):
+        """Bytes a second of summing 512 MiB."""
+        x = torch.ones(1 << 27)
+        return 4 * x.numel() / min(self.seconds(x.sum, 1) for _ in range(5))
+
+    def record(self, cell, flops, times, kernel):
+        for impl, seconds in times.items():
+            self.records.append({
+                **cell, "device": "CPU " + platform.processor(), "threads": self.threads,
+                "impl": "tilewise" if impl == "tilewise" else "torch",
+                "kernel": kernel if impl == "tilewise" else impl, "ms_median": seconds * 1e3,
+                "tflops": flops / seconds / 1e12, "peak_extra_bytes": None,
+                "date": datetime.date.today().isoformat()})
+
+    def train(self, dtype, d, s, causal, naive):
+        """Forward and backward of one problem; returns the ratios to PyTorch's fused attention."""
+        q, k, v, d_o = (torch.randn(1, s, HEADS, d).to(dtype) for _ in range(4))
+        o, grads = torch.empty_like(q), {n: torch.empty_like(q) for n in ("dq", "dk", "dv")}
+        lse = torch.empty(1, HEADS, s)
+        tensors = {"q": q, "k": k, "v": v}
+        plan = self.lib.plan(tensors, causal=int(causal))
+        cell = {"dtype": NAMES[dtype], "d": d, "dv": d, "sq": s, "sk": s, "batch": 1, "hq": HEADS,
+                "hkv": HEADS, "mask": "causal" if causal else "full",
+                "ceiling_tflops": self.ceilings[dtype]}
+        flops = 4 * HEADS * s * s * d / (2 if causal else 1)
+        forward = {"tilewise": self.lib.call(plan, tensors, {"o": o, "lse": lse}),
+                   "fused": torch_forward(q, k, v, causal, SDPBackend.FLASH_ATTENTION)}
+        if naive:
+            forward["naive"] = torch_forward(q, k, v, causal, SDPBackend.MATH)
+        backward = {"tilewise": self.lib.call(plan, tensors,
+                                              {"o": o, "lse": lse, "d_o": d_o, **grads}, True),
+                    "fused": torch_backward(q, k, v, d_o, causal)}
+        ratios = []
+        for name, runs, work in (("fwd", forward, flops), ("bwd", backward, 2.5 * flops)):
+            times = self.in_turns(runs)
+            kernel = self.lib.info(plan, name == "bwd").kernel.decode()
+            self.record({"pass": name, **cell}, work, times, kernel)
+            ratios.append(times["fused"] / times["tilewise"])
+            print(f"{name} {NAMES[dtype]:4} d {d:3} S {s:5} {cell['mask']:6}"
+                  + "".join(f"  {n} {work / t / 1e9:6.0f}" for n, t in times.items())
+                  + f"  ratio {ratios[-1]:5.2f}", flush=True)
+        return ratios
+
+    def decode(self, dtype, heads, sk, d=128):
+        """One query a head against many keys: the fraction of the read bandwidth."""
+        q = torch.randn(1, 1, heads[0], d).to(dtype)
+        k, v = (torch.randn(1, sk, heads[1], d).to(dtype) for _ in range(2))
+        tensors = {"q": q, "k": k, "v": v}
+        plan = self.lib.plan(tensors)
+        times = self.in_turns({
+            "tilewise": self.lib.call(plan, tensors, {"o": torch.empty_like(q)}),
+            "fused": torch_forward(q, k, v, False, SDPBackend.FLASH_ATTENTION)})
+        self.record({"pass": "decode", "dtype": NAMES[dtype], "d": d, "dv": d, "sq": 1, "sk": sk,
+                     "batch": 1, "hq": heads[0], "hkv": heads[1], "mask": "full",
+                     "ceiling_tflops": None}, 4 * heads[0] * sk * d, times,
+                    self.lib.info(plan).kernel.decode())
+        rate = 2 * k.numel() * k.element_size() / times["tilewise"]
+        print(f"decode {NAMES[dtype]:4} heads {heads[0]}/{heads[1]} S {sk}: {rate / 1e9:.1f} GB/s, "
+              f"{rate / self.bandwidth:.2f} of reading; fused {times['fused'] / times['tilewise']:.1f}"
+              " times as long", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("library")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", help="append one JSON object a line")
+    parser.add_argument("--quick", action="store_true", help="a third of the grid")
+    parser.add_argument("--cpu-time", action="store_true",
+                        help="count processor time: for one thread on a machine that others use")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)  # OpenMP's own count too, which tilewise goes by
+    bench = Bench(args)
+    print("matrix product, GFLOP/s: " + ", ".join(
+        f"{NAMES[t]} {x * 1e3:.0f}" for t, x in bench.ceilings.items())
+        + f"; reading {bench.bandwidth / 1e9:.1f} GB/s")
+    means = {}
+    for dtype in NAMES:
+        for d in (64, 128) if args.quick else (32, 64, 128, 256):
+            for s in (512, 2048) if args.quick else LENGTHS:
+                for causal in (False, True):
+                    forward, backward = bench.train(dtype, d, s, causal, naive=s <= 2048)
+                    if s >= 512:
+                        means.setdefault((dtype, "forward"), []).append(forward)
+                        means.setdefault((dtype, "backward"), []).append(backward)
+    for dtype in (torch.float32, torch.bfloat16):
+        for heads in ((8, 8), (32, 8)):
+            bench.decode(dtype, heads, 16384)
+    for (dtype, name), ratios in means.items():
+        mean = math.exp(statistics.fmean(map(math.log, ratios)))
+        print(f"{NAMES[dtype]} {name}: {mean:.2f} times PyTorch's fused, least {min(ratios):.2f}")
+    if args.json:
+        with open(args.json, "a", encoding="utf-8") as file:
+            file.writelines(json.dumps(r) + "\n" for r in bench.records)
+
+
+if __name__ == "__main__":
+    main()
