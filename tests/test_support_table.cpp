@@ -28,7 +28,7 @@ std::string support_table() {
     out += fmt::format("| {} | {} | {} | {} | {} |\n", row.name, row.summary,
                        row.forward ? "yes" : "no", row.backward ? "yes" : "no",
                        row.automatic(long_prompt) ? "(it takes this one)" : row.not_automatic);
-  out += "\nInstruction sets of the CPU kernels, best first:";
+  out += "\nInstruction sets of the CPU kernels, in the order that `auto` takes them:";
   for (const auto& tier : tilewise::cpu::all_tiers())
     if (std::string(tier.name) != "amx_emulated")  // for tests only
       out += fmt::format("{} `{}`", &tier == &tilewise::cpu::all_tiers().front() ? "" : ",",

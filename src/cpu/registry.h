@@ -26,13 +26,13 @@ struct Tier {
 };
 
 // Compiled in, supported by this processor and operating system, and not above TILEWISE_CPU_ISA;
-// best first, never empty.
+// the one that "auto" takes first, never empty.
 const std::vector<Tier>& usable_tiers();
 
 // What TILEWISE_CPU_ISA holds where that names no tier; it caps nothing then.
 std::string unknown_isa_cap();
 
-// Every tier compiled in, best first.
+// Every tier compiled in, in the same order.
 const std::vector<Tier>& all_tiers();
 
 struct KernelRow {
