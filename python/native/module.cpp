@@ -94,7 +94,7 @@ NB_MODULE(_native, m) {
   using namespace tilewise;
   using namespace tilewise::python;
   nb::set_leak_warnings(false);  // plans that Python still caches at its end are no leak
-  m.attr("version") = tw_version();
+  m.attr("version") = TW_VERSION;
   nb::class_<PyPlan>(m, "Plan")
       .def("describe", [](const PyPlan& p) { return p.plan->describe(); })
       .def_prop_ro("forward", [](const PyPlan& p) { return pass_dict(p.plan->forward); })
