@@ -46,6 +46,7 @@ struct PrepareHead {
   StatRows lse;
   const StatRows* d_lse;  // null: not given
   float k_norm;           // of the longest key that the rows see
+  bool other_order;       // the forward added up q . k in another order than the backward does
 };
 
 // Rows `q` of one head; returns their part of the sink's gradient.
@@ -60,7 +61,7 @@ HWY_INLINE double prepare_rows(const Head& head, const PrepareHead& in, Span q, 
     row.delta = dot_row(t.o.row(i - q.begin), t.d_o.row(i - q.begin), in.o.cols);
     if (in.d_lse) row.delta -= in.d_lse->at(i);
   }
-  if (worth_replaying(head, q, in.k_norm, in.lse, t)) {
+  if (in.other_order || worth_replaying(head, q, in.k_norm, in.lse, t)) {
     replay_rows(head, q, tile_kv, t);
     for (int64_t i = q.begin; i < q.end; ++i)
       adopt(head.score, t.replay[i - q.begin], in.lse.at(i), in.d_lse ? in.d_lse->at(i) : 0.0f,

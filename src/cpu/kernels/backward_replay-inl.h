@@ -1,10 +1,11 @@
 // A second look at a row, for the backward's accuracy. The f32 LSE that the forward hands over is
 // good to half a unit in its last place, and P = exp(s - LSE) inherits that as a relative error;
 // delta = rowsum(dO * O) inherits the rounding of O. With logits of ordinary size neither is felt.
-// Where |LSE| or |q| |k| is large they are, and the row's maximum, sum and delta are worked out
-// again from Q, K, V and dO, as the forward had them: 2 products more for that tile. They are taken
-// only where they agree with the LSE to its last places: a caller may hand in the LSE of a softmax
-// over more keys than these (ring attention).
+// Where |LSE| or |q| |k| is large they are, and where the forward added up q . k in another order,
+// so that its rounding is not the backward's. The row's maximum, sum and delta are then worked out
+// again from Q, K, V and dO: 2 products more for that tile. They are taken only where they agree
+// with the LSE to its last places: a caller may hand in the LSE of a softmax over more keys than
+// these (ring attention).
 
 // clang-format off
 #if defined(TILEWISE_CPU_KERNELS_REPLAY_INL_H_) == defined(HWY_TARGET_TOGGLE)  // guard per target

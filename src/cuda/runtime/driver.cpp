@@ -26,7 +26,8 @@ bool find_all(const Library& cuda, Driver& d) {
          cuda.find("cuThreadExchangeStreamCaptureMode", d.capture_mode) &&
          cuda.find("cuModuleLoadData", d.module_load) &&
          cuda.find("cuModuleGetFunction", d.module_function) &&
-         cuda.find("cuFuncSetAttribute", d.function_set) && cuda.find("cuLaunchKernelEx", d.launch) &&
+         cuda.find("cuFuncSetAttribute", d.function_set) &&
+         cuda.find("cuLaunchKernelEx", d.launch) &&
          cuda.find("cuTensorMapEncodeTiled", d.tensor_map) &&
          cuda.find("cuPointerGetAttributes", d.pointer_attributes) &&
          cuda.find("cuGetErrorString", d.error_text);

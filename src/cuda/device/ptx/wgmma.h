@@ -49,7 +49,6 @@ TW_DEVICE void pin_registers(uint32_t (&r)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(r[i])::"memory");
 }
 
-
 template <int kRows, int kColumns>
 TW_DEVICE void pin_registers(uint32_t (&r)[kRows][kColumns]) {
 #pragma unroll

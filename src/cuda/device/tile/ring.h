@@ -27,7 +27,9 @@ struct RingBarriers {
       ptx::mbarrier_init(&empty[i], arrivals.empty);
     }
   }
-  TW_DEVICE void init(uint32_t consumer_warps) { init({1, consumer_warps}); }
+  TW_DEVICE void init(uint32_t consumer_warps) {
+    init({1, consumer_warps});
+  }
 };
 
 template <int kStages>
