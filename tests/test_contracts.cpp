@@ -143,7 +143,10 @@ TEST(Contracts, TheBackwardTakesTheLseOfAWiderSoftmax) {
       std::copy_n(whole.k.begin(), kPart * kDim, part.k.begin());
       std::copy_n(whole.v.begin(), kPart * kDim, part.v.begin());
       part.backward(row.options());
-      expect_near(part.dk, whole.dk, part.dk.size(), 1e-4f * size);
+      // Where only the whole's rows are looked at twice, the part has the LSE's own rounding: at 16
+      // to 32 half a unit is 1e-6, P is off by as much, and dK by the sum of that times |q| |dP -
+      // delta|, 20 * 10 for some of the 96 rows.
+      expect_near(part.dk, whole.dk, part.dk.size(), 2e-4f * size);
       expect_near(part.dv, whole.dv, part.dv.size(), 1e-4f);
     }
   }
