@@ -143,10 +143,10 @@ TEST(Contracts, TheBackwardTakesTheLseOfAWiderSoftmax) {
       std::copy_n(whole.k.begin(), kPart * kDim, part.k.begin());
       std::copy_n(whole.v.begin(), kPart * kDim, part.v.begin());
       part.backward(row.options());
-      // Where only the whole's rows are looked at twice, the part has the LSE's own rounding: at 16
-      // to 32 half a unit is 1e-6, P is off by as much, and dK by the sum of that times |q| |dP -
-      // delta|, 20 * 10 for some of the 96 rows.
-      expect_near(part.dk, whole.dk, part.dk.size(), 2e-4f * size);
+      // A part has nothing but the f32 LSE, the float64 reference no more than the kernels: P is
+      // off by its rounding, which grows with the logits (3.8e-6 at 64 to 128, where size is 6),
+      // and dK by that times |q|, which grows too, and |dP - delta|.
+      expect_near(part.dk, whole.dk, part.dk.size(), 1e-4f * size * size);
       expect_near(part.dv, whole.dv, part.dv.size(), 1e-4f);
     }
   }
