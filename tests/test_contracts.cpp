@@ -147,7 +147,7 @@ TEST(Contracts, TheBackwardTakesTheLseOfAWiderSoftmax) {
       // off by its rounding, which grows with the logits (3.8e-6 at 64 to 128, where size is 6),
       // and dK by that times |q|, which grows too, and |dP - delta|.
       expect_near(part.dk, whole.dk, part.dk.size(), 1e-4f * size * size);
-      expect_near(part.dv, whole.dv, part.dv.size(), 1e-4f);
+      expect_near(part.dv, whole.dv, part.dv.size(), 1e-4f * size);
     }
   }
 }
