@@ -1,1 +1,0 @@
-"""Layers around the attention: rotary."""
