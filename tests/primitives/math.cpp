@@ -1,0 +1,114 @@
+// ptx/math.h and attention/exp2.h, a row each: a function of one number, over values that matter.
+#include <cmath>
+#include <limits>
+
+#include "core/half.h"
+#include "primitives/primitive.h"
+
+namespace tilewise::test {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr double kUlp = 0x1p-23;
+
+// 256 values from `low` to `high`, evenly, the last one `special`.
+std::vector<float> values(float low, float high, float special) {
+  std::vector<float> out;
+  for (int i = 0; i < 255; ++i) out.push_back(low + (high - low) * static_cast<float>(i) / 254);
+  out.push_back(special);
+  return out;
+}
+
+struct Unary {
+  const char* call;  // of x, a float
+  double (*exact)(double);
+  Tolerance tolerance;
+};
+
+Primitive unary(const Unary& f, const std::vector<float>& x) {
+  Primitive p;
+  p.headers = {"cuda/device/ptx/math.h", "cuda/device/attention/exp2.h"};
+  p.body = std::string(
+               "  const float x = __uint_as_float(a.in[thread]);\n"
+               "  a.out[thread] = __float_as_uint(") +
+           f.call + ");";
+  p.threads = static_cast<unsigned>(x.size());
+  p.tolerance = f.tolerance;
+  for (const float value : x) {
+    p.in.push_back(f32_to_bits(value));
+    p.out.push_back(f32_to_bits(static_cast<float>(f.exact(value))));
+  }
+  return p;
+}
+
+double exact_exp2(double x) {
+  return std::exp2(x);
+}
+double exact_log2(double x) {
+  return std::log2(x);
+}
+double exact_rcp(double x) {
+  return 1 / x;
+}
+
+const Registered kEx2("ptx::ex2", [] {
+  return unary({"ptx::ex2(x)", exact_exp2, {2 * kUlp}}, values(-125, 127, -kInf));
+});
+const Registered kLg2("ptx::lg2", [] {
+  return unary({"ptx::lg2(x)", exact_log2, {kUlp, 0x1p-22}}, values(0.001f, 9, kInf));
+});
+const Registered kRcp("ptx::rcp", [] {
+  return unary({"ptx::rcp(x)", exact_rcp, {kUlp}}, values(-70, 71, 0x1p100f));
+});
+const Registered kPolynomial("exp2_polynomial", [] {
+  return unary({"exp2_polynomial(x)", exact_exp2, {1e-4}}, values(-125, 126, 0));
+});
+
+// Ties, both signs, subnormals of f16, beyond its range.
+std::vector<float> roundable() {
+  std::vector<float> out = {0.0f, -0.0f, 65504, 65520, 1e6f, kInf, -kInf, 5.9604645e-8f, 2e-8f};
+  for (int i = 0; i < 119; ++i)
+    out.push_back((1 + static_cast<float>(i) / 4096) *
+                  std::ldexp(i % 2 ? -1.0f : 1.0f, i % 38 - 22));
+  return out;
+}
+
+Primitive pack(const char* element, std::uint16_t (*round)(float)) {
+  Primitive p;
+  p.headers = {"cuda/device/ptx/math.h"};
+  p.body = std::string("  a.out[thread] = ptx::pack<Element::") + element +
+           ">(__uint_as_float(a.in[2 * thread]), __uint_as_float(a.in[2 * thread + 1]));";
+  const std::vector<float> x = roundable();
+  p.threads = static_cast<unsigned>(x.size() / 2);
+  for (std::size_t i = 0; i < x.size(); i += 2) {
+    p.in.insert(p.in.end(), {f32_to_bits(x[i]), f32_to_bits(x[i + 1])});
+    p.out.push_back(round(x[i]) | std::uint32_t{round(x[i + 1])} << 16);
+  }
+  return p;
+}
+const Registered kPackBf16("ptx::pack, bf16", [] { return pack("kBf16", f32_to_bf16); });
+const Registered kPackF16("ptx::pack, f16", [] { return pack("kF16", f32_to_f16); });
+
+// Every 16-bit number but NaN.
+Primitive widen(const char* call, float (*exact)(std::uint16_t)) {
+  Primitive p;
+  p.headers = {"cuda/device/ptx/math.h"};
+  p.body = std::string(
+               "  for (uint32_t bits = thread; bits < 65536; bits += 512)\n"
+               "    a.out[bits] = __float_as_uint(") +
+           call + "(static_cast<uint16_t>(bits % 32768 <= a.in[0] ? bits : 0)));";
+  p.threads = 512;
+  const std::uint32_t infinity =
+      exact == static_cast<float (*)(std::uint16_t)>(f16_to_f32) ? 0x7C00u : 0x7F80u;
+  p.in = {infinity};
+  for (std::uint32_t bits = 0; bits < 65536; ++bits)
+    p.out.push_back(
+        f32_to_bits(exact(static_cast<std::uint16_t>(bits % 32768 <= infinity ? bits : 0))));
+  return p;
+}
+const Registered kWidenBf16("ptx::bf16_to_f32",
+                            [] { return widen("ptx::bf16_to_f32", bf16_to_f32); });
+const Registered kWidenF16("ptx::f16_to_f32", [] { return widen("ptx::f16_to_f32", f16_to_f32); });
+
+}  // namespace
+}  // namespace tilewise::test
