@@ -98,11 +98,11 @@ class Library:
                                          c.byref(handle)))
         return handle
 
-    def backward_bytes(self, plan):
-        """What the backward's workspace must hold."""
+    def workspace(self, plan, backward, device):
+        """What a pass wants to have, 64-byte aligned as torch's memory is."""
         info = PassC(c.sizeof(PassC))
-        self.check(self.c.tw_plan_pass(plan, 1, c.byref(info)))
-        return info.workspace_bytes
+        self.check(self.c.tw_plan_pass(plan, int(backward), c.byref(info)))
+        return torch.empty(info.workspace_bytes, dtype=torch.uint8, device=device)
 
     def backward(self, plan, tensors, gradients, seed=0):
         """A function that launches the backward; `gradients` by name, as in tw_gradients."""
@@ -111,8 +111,7 @@ class Library:
             return c.addressof(views[name]) if name in views else None
         inputs = InputsC(c.sizeof(InputsC), *[at(n) for n in TENSORS], seed, 0)
         grads = GradientsC(c.sizeof(GradientsC), *[at(n) for n in GRADIENTS])
-        workspace = torch.empty(max(1, self.backward_bytes(plan)), dtype=torch.uint8,
-                                device=tensors["q"].device)
+        workspace = self.workspace(plan, True, tensors["q"].device)
         launch = LaunchC(c.sizeof(LaunchC), workspace.data_ptr(), workspace.numel(), None)
 
         def run():
@@ -122,19 +121,23 @@ class Library:
         run.keep = (views, tensors, gradients, workspace)
         return run
 
-    def forward(self, plan, tensors, o, lse=None, seed=0):
-        """A function that launches the plan on these tensors, on torch's current stream."""
+    def forward(self, plan, tensors, o, lse=None, seed=(0, 0)):
+        """A function that launches the plan on these tensors, on torch's current stream. `seed` is
+        dropout's seed and offset, or the seed alone."""
         views = {n: tensor(t) for n, t in {**tensors, "o": o, "lse": lse}.items()
                  if t is not None}
         def at(name):
             return c.addressof(views[name]) if name in views else None
-        inputs = InputsC(c.sizeof(InputsC), *[at(n) for n in TENSORS], seed, 0)
+        inputs = InputsC(c.sizeof(InputsC), *[at(n) for n in TENSORS],
+                         *(seed if isinstance(seed, tuple) else (seed, 0)))
         outputs = OutputsC(c.sizeof(OutputsC), at("o"), at("lse"))
-        launch = LaunchC(c.sizeof(LaunchC), None, 0, None)
+        workspace = self.workspace(plan, False, tensors["q"].device)
+        launch = LaunchC(c.sizeof(LaunchC), workspace.data_ptr(), workspace.numel(), None)
+        on_gpu = tensors["q"].is_cuda
 
         def run():
-            launch.stream = torch.cuda.current_stream().cuda_stream
+            launch.stream = torch.cuda.current_stream().cuda_stream if on_gpu else None
             self.check(self.c.tw_forward(plan, c.byref(inputs), c.byref(outputs),
                                          c.byref(launch)))
-        run.keep = (views, tensors, o, lse)
+        run.keep = (views, tensors, o, lse, workspace)
         return run

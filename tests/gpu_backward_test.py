@@ -7,12 +7,13 @@ fresh random inputs, the seed printed. Then repeats that must be equal bit by bi
 import itertools
 import math
 import sys
-import time
 
 import torch
 
 import gpu_test as g
-from gpu_test import failures, inputs, poisoned, tw
+from gpu_test import tw
+from support.gpu_cases import (Packed, dropout_mask, failures, guards_hold, inputs, poisoned,
+                               run_parts)
 
 NORM = {t: 3 * r for t, r in g.NORM.items()}
 
@@ -72,34 +73,6 @@ def gradients(case, d_o, d_lse, f, dtype, o=None):
     return out, magnitude
 
 
-def philox(counter, key):
-    """Philox4x32-10 on int64 tensors that hold 32 bits (src/core/philox.h)."""
-    low = 0xFFFFFFFF
-    c, k = list(counter), list(key)
-    for _ in range(10):
-        p0, p1 = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57
-        c = [(p1 >> 32 & low) ^ c[1] ^ k[0], p1 & low, (p0 >> 32 & low) ^ c[3] ^ k[1], p0 & low]
-        k = [k[0] + 0x9E3779B9 & low, k[1] + 0xBB67AE85 & low]
-    return c
-
-
-def dropout_mask(b, h, sq, sk, p, seed):
-    """What each probability is multiplied with: 0, or 1 / (1 - p)."""
-    def whole(x):
-        return torch.tensor(x, device="cuda", dtype=torch.int64)
-    key = philox([whole(0), whole(0), whole(0x74696C65), whole(0x77697365)],
-                 [whole(seed), whole(0)])[:2]
-    at = [torch.arange(n, device="cuda", dtype=torch.int64).view([-1 if i == d else 1
-                                                                  for i in range(4)])
-          for d, n in enumerate((b, h, sq, sk))]
-    batch, head, i, j = torch.broadcast_tensors(*at)
-    words = philox([j // 16 * 4 + j % 8 // 2, i // 16 * 8 + i % 8, head, batch], key)
-    word = torch.stack(words).gather(0, ((i // 8 % 2) * 2 + j // 8 % 2)[None])[0]
-    bits = word >> 16 * (j % 2) & 0xFFFF
-    threshold = int(p * 65536 + 0.5)
-    return (bits >= threshold).double() * (65536 / (65536 - threshold))
-
-
 def judge(name, got, ref, lows, magnitude):
     """Holds one gradient to the rule; true if it passes."""
     dtype = lows[0].dtype
@@ -153,7 +126,7 @@ def run_case(lib, name, case, f, d_lse=None, options=None):
     bound by a quarter."""
     o, _, d_o, grads, run = launch(lib, case, f, d_lse, options)
     for n, buffer in run.buffers.items():
-        if not g.guards_hold(buffer):
+        if not guards_hold(buffer):
             failures.append(f"{name}: wrote outside {n}")
     given = o if name.startswith("constant") else None
     ref, magnitude = gradients(case, d_o, d_lse, f, torch.float64, given)
@@ -212,7 +185,7 @@ def modified_grid(lib):
         hidden = bias.masked_fill(torch.rand_like(bias) < 0.2, -math.inf)
         sink = torch.randn(h, device="cuda")
         d_lse = torch.randn(b, h, sq, device="cuda")
-        dropout = {"dropout_p": 0.2, "keep": dropout_mask(b, h, sq, sk, 0.2, 7)}
+        dropout = {"dropout_p": 0.2, "keep": dropout_mask((b, h, sq, sk), 0.2, 7)}
         for extra, more, grad in (
                 ({}, {"softcap": 20.0}, None), ({"alibi_slopes": slopes}, {}, None),
                 ({"bias": bias}, {}, None), ({"bias": hidden.to(dtype)}, {}, None),
@@ -234,43 +207,27 @@ def packed_grid(lib):
     kinds = [(64, HALF), (128, BRAIN), (256, BRAIN)]
     masks = ({}, {"causal": 1}, {"window_left": 70, "window_right": 9})
     for (d, dtype), f in itertools.product(kinds, masks):
-        lengths_q, lengths_k = [0, 130, 1, 0, 257, 64, 0, 70], [5, 200, 0, 0, 257, 31, 3, 0]
-        cu_q = torch.tensor([0, *itertools.accumulate(lengths_q)], dtype=torch.int32)
-        slots = [x + 40 for x in lengths_k]
-        cu_k = torch.tensor([0, *itertools.accumulate(slots)], dtype=torch.int32)
-        h, hk = 4, 2
-        q = inputs("normal", (int(cu_q[-1]), h, d), dtype)
-        k = torch.full((int(cu_k[-1]), hk, d), math.nan, device="cuda", dtype=dtype)
-        v = k.clone()
-        for i, used in enumerate(lengths_k):
-            at = int(cu_k[i])
-            k[at:at + used] = inputs("normal", (used, hk, d), dtype)
-            v[at:at + used] = inputs("normal", (used, hk, d), dtype)
-        case = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_q.cuda(), "cu_seqlens_kv": cu_k.cuda(),
-                "seqused_kv": torch.tensor(lengths_k, dtype=torch.int32, device="cuda")}
-        sizes = {"batch": len(lengths_q), "seq_q": max(lengths_q), "seq_kv": max(slots)}
-        o, _, d_o, grads, _ = launch(lib, case, {**f, **sizes}, None, {"deterministic": n % 2})
-        for i, (a, used) in enumerate(zip(lengths_q, lengths_k)):
-            at, kv, end = int(cu_q[i]), int(cu_k[i]), int(cu_k[i + 1])
+        packed = Packed([0, 130, 1, 0, 257, 64, 0, 70], [5, 200, 0, 0, 257, 31, 3, 0], (4, 2),
+                        (d, dtype))
+        o, _, d_o, grads, _ = launch(lib, packed.case, {**f, **packed.sizes}, None,
+                                     {"deterministic": n % 2})
+        for i, (a, used) in enumerate(packed.lengths):
+            rows, used_rows, unused = packed.rows(i)
             name = f"packed {dtype} d {d} {f} sequence {i}"
             for m in ("dk", "dv"):
-                if grads[m][kv + used:end].abs().max() != 0 or not torch.isfinite(
-                        grads[m][kv + used:end]).all():
+                if (grads[m][unused] != 0).any():
                     failures.append(f"{name} {m}: not 0 past seqused")
-            one = {"q": q[None, at:at + a], "k": k[None, kv:kv + used], "v": v[None, kv:kv + used]}
+            one = packed.one(i)
             if a == 0 or used == 0:
-                parts = (grads["dq"][at:at + a], grads["dk"][kv:kv + used],
-                         grads["dv"][kv:kv + used])
+                parts = (grads["dq"][rows], grads["dk"][used_rows], grads["dv"][used_rows])
                 if any((x != 0).any() for x in parts):
                     failures.append(f"{name}: not 0 beside an empty sequence")
                 continue
-            here = (d_o[None, at:at + a], None, f)
+            here = (d_o[None, rows], None, f)
             ref, magnitude = gradients(one, *here, torch.float64)
-            low, low_o = (gradients(one, *here, dtype, x)[0] for x in (None, o[None, at:at + a]))
-            for m, rows in (("dq", slice(at, at + a)), ("dk", slice(kv, kv + used)),
-                            ("dv", slice(kv, kv + used))):
-                judge(f"{name} {m}", grads[m][None, rows], ref[m], [low[m], low_o[m]],
-                      magnitude[m])
+            low, low_o = (gradients(one, *here, dtype, x)[0] for x in (None, o[None, rows]))
+            for m, own in (("dq", rows), ("dk", used_rows), ("dv", used_rows)):
+                judge(f"{name} {m}", grads[m][None, own], ref[m], [low[m], low_o[m]], magnitude[m])
             n += 1
     return n
 
@@ -299,20 +256,5 @@ def repeats(lib, count=60):
 PARTS = (narrow_grid, wide_grid, modified_grid, packed_grid, repeats)
 
 
-def main():
-    lib = tw.Library(sys.argv[1])
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 2**31
-    parts = sys.argv[3].split(",") if len(sys.argv) > 3 else [part.__name__ for part in PARTS]
-    torch.manual_seed(seed)
-    print(f"{torch.cuda.get_device_name()}, seed {seed}", flush=True)
-    for part in parts:
-        start, before = time.time(), len(failures)
-        count = globals()[part](lib)
-        print(f"{part}: {count or ''} {len(failures) - before} failures, "
-              f"{time.time() - start:.1f} s", flush=True)
-    print("\n".join(failures[:40]) or "all within the rule")
-    return bool(failures)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_parts(tw.Library, PARTS))

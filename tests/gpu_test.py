@@ -8,27 +8,15 @@ import itertools
 import math
 import pathlib
 import sys
-import time
 
 import torch
+from support.gpu_cases import (Packed, dropout_mask, failures, guards_hold, inputs, poisoned,
+                               run_parts)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
 import tilewise_torch as tw  # noqa: E402
 
-GUARD = 4096
 NORM = {torch.float16: 1e-3, torch.bfloat16: 8e-3}
-failures = []
-
-
-def poisoned(shape, dtype):
-    """(tensor, its guarded buffer): NaN inside and around."""
-    n = math.prod(shape)
-    buffer = torch.full((n + 2 * GUARD,), math.nan, dtype=dtype, device="cuda")
-    return buffer[GUARD:GUARD + n].view(shape), buffer
-
-
-def guards_hold(buffer):
-    return bool(torch.isnan(buffer[:GUARD]).all() and torch.isnan(buffer[-GUARD:]).all())
 
 
 def scores_of(q, k, tensors, f):
@@ -68,6 +56,8 @@ def attention(q, k, v, tensors, f, dtype):
         lse_s = torch.cat([s, sink], -1)
     lse = torch.logsumexp(lse_s, -1)
     p = torch.exp(s - lse.masked_fill(lse == -math.inf, 0)[..., None])
+    if (keep := f.get("keep")) is not None:
+        p = p * keep.to(dtype)
     v = v.repeat_interleave(q.shape[2] // v.shape[2], 2)
     return torch.einsum("bhij,bjhd->bihd", p, v), lse
 
@@ -103,17 +93,6 @@ def verdict(name, o, lse, ref, low, bound_of_scores):
     if problems:
         failures.append(f"{name}: {'; '.join(problems)}")
     return norm
-
-
-def inputs(kind, shape, dtype):
-    x = torch.randn(shape, device="cuda")
-    if kind == "outliers":
-        x += 10 * torch.randn_like(x) * (torch.rand_like(x) < 1e-3)
-    elif kind == "constant":
-        x = x[..., :1].expand(shape).contiguous()
-    elif kind == "large":
-        x *= 30
-    return x.to(dtype)
 
 
 def run_case(lib, name, dense, f):
@@ -173,42 +152,120 @@ def modified_grid(lib):
     return n
 
 
+def few_queries_grid(lib):
+    """Query heads of one kv head that share a tile's rows."""
+    n = 0
+    heads = [(8, 2), (12, 4), (8, 1), (35, 5), (6, 2), (64, 1)]
+    for (h, hk), sq, dtype in itertools.product(heads, (1, 5, 17, 64), NORM):
+        f = ({}, {"causal": 1}, {"window_left": 100, "window_right": 3})[n % 3]
+        sk, d = (200, 257, 64)[n % 3], (64, 128, 256)[n // 3 % 3]
+        case = {"q": inputs("normal", (2, sq, h, d), dtype),
+                "k": inputs("normal", (2, sk, hk, d), dtype),
+                "v": inputs("normal", (2, sk, hk, d), dtype)}
+        if n % 2:
+            case["sink"] = torch.randn(h, device="cuda")
+        if n % 5 == 1:
+            case["alibi_slopes"] = torch.rand(h, device="cuda") / 10
+        if n % 5 == 2:
+            case["bias"] = torch.randn(1, h, sq, sk, device="cuda")
+        run_case(lib, f"{dtype} heads {h}/{hk} sq {sq} sk {sk} d {d} {f} {list(case)[3:]}", case, f)
+        n += 1
+    return n
+
+
 def packed_grid(lib):
     """cu_seqlens and seqused; everything that is not a sequence's own holds NaN."""
     n = 0
     for d, dtype, f in itertools.product((64, 128), NORM, ({}, {"causal": 1},
                                                           {"window_left": 70, "window_right": 9})):
-        lengths_q, lengths_k = [0, 130, 1, 0, 257, 64, 0], [5, 200, 0, 0, 257, 31, 3]
-        slack = 40
-        cu_q = torch.tensor([0, *itertools.accumulate(lengths_q)], dtype=torch.int32)
-        slots = [x + slack for x in lengths_k]
-        cu_k = torch.tensor([0, *itertools.accumulate(slots)], dtype=torch.int32)
-        h, hk = 4, 2
-        q = inputs("normal", (int(cu_q[-1]), h, d), dtype)
-        k = torch.full((int(cu_k[-1]), hk, d), math.nan, device="cuda", dtype=dtype)
-        v = k.clone()
-        for i, used in enumerate(lengths_k):
-            at = int(cu_k[i])
-            k[at:at + used] = inputs("normal", (used, hk, d), dtype)
-            v[at:at + used] = inputs("normal", (used, hk, d), dtype)
-        case = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_q.cuda(), "cu_seqlens_kv": cu_k.cuda(),
-                "seqused_kv": torch.tensor(lengths_k, dtype=torch.int32, device="cuda")}
-        o, o_buffer = poisoned((q.shape[0], h, d), dtype)
-        lse, _ = poisoned((h, q.shape[0]), torch.float32)
-        plan = lib.plan(case, batch=len(lengths_q), seq_q=max(lengths_q), seq_kv=max(slots), **f)
-        lib.forward(plan, case, o, lse)()
+        packed = Packed([0, 130, 1, 0, 257, 64, 0], [5, 200, 0, 0, 257, 31, 3], (4, 2), (d, dtype))
+        q = packed.case["q"]
+        o, o_buffer = poisoned(q.shape, dtype)
+        lse, _ = poisoned((q.shape[1], q.shape[0]), torch.float32)
+        lib.forward(lib.plan(packed.case, **packed.sizes, **f), packed.case, o, lse)()
         torch.cuda.synchronize()
         if not guards_hold(o_buffer):
             failures.append(f"packed {dtype} d {d} {f}: wrote outside O")
-        for i, (a, used) in enumerate(zip(lengths_q, lengths_k)):
+        for i, (a, _) in enumerate(packed.lengths):
             if a == 0:
                 continue
-            at, kv = int(cu_q[i]), int(cu_k[i])
-            one = [q[None, at:at + a], k[None, kv:kv + used], v[None, kv:kv + used]]
-            verdict(f"packed {dtype} d {d} {f} sequence {i}", o[None, at:at + a],
-                    lse[None, :, at:at + a], attention(*one, {}, f, torch.float64),
-                    attention(*one, {}, f, dtype), score_bound(*one[:2], f))
+            rows, one = packed.rows(i)[0], packed.one(i)
+            qkv = [one[x] for x in "qkv"]
+            verdict(f"packed {dtype} d {d} {f} sequence {i}", o[None, rows], lse[None, :, rows],
+                    attention(*qkv, {}, f, torch.float64), attention(*qkv, {}, f, dtype),
+                    score_bound(*qkv[:2], f))
             n += 1
+    return n
+
+
+MASKS = ({}, {"causal": 1}, {"window_left": 50, "window_right": 20})
+
+
+def aligned_grid(lib):
+    """Biases whose rows begin anywhere: odd lengths, odd strides, odd addresses."""
+    n = 0
+    for (d, dtype), sk, f in itertools.product(((64, torch.float16), (128, torch.bfloat16)),
+                                               (333, 256, 8, 1), MASKS):
+        b, h, hk, sq = 2, 4, 2, 77
+        case = {"q": inputs("normal", (b, sq, h, d), dtype),
+                "k": inputs("normal", (b, sk, hk, d), dtype),
+                "v": inputs("normal", (b, sk, hk, d), dtype)}
+        wide = torch.randn(b, h, sq, sk + 3, device="cuda")
+        for bias_dtype, first in itertools.product((torch.float32, dtype), (0, 1, 2)):
+            bias = wide.to(bias_dtype)[..., first:first + sk]
+            for view in (bias, bias.contiguous(), bias[:1, :, :, :], bias[:, :1, :1]):
+                run_case(lib, f"{dtype} d {d} sk {sk} {f} bias {bias_dtype} from {first} "
+                         f"{tuple(view.shape)} {view.stride()}", {**case, "bias": view}, f)
+                n += 1
+    return n
+
+
+def one_hot(v, first):
+    """Values that say which key they are of, for the keys from `first` on: O is then P."""
+    v = torch.zeros_like(v)
+    for i in range(min(v.shape[3], v.shape[1] - first)):
+        v[:, first + i, :, i] = 1
+    return v
+
+
+def dropout_case(lib, name, case, f, chance):
+    """The mask on the GPU, on the CPU, and by its definition; then O by the rule."""
+    sk, dv = case["v"].shape[1], case["v"].shape[3]
+    seed, offset = (int(x) for x in torch.randint(2**62, (2,)))
+    b, sq, h = case["q"].shape[:3]
+    f = {**f, "dropout_p": chance}
+    keep = dropout_mask((b, h, sq, sk), chance, seed, offset)
+    for first in range(0, sk, dv):
+        tensors = {**case, "v": one_hot(case["v"], first)}
+        found = []
+        for t in (tensors, {n: x.cpu() for n, x in tensors.items()}):
+            o = torch.full(t["q"].shape[:3] + (dv,), math.nan, dtype=t["q"].dtype,
+                           device=t["q"].device)
+            lse = torch.empty(b, h, sq, device=o.device)
+            lib.forward(lib.plan(t, **f), t, o, lse, (seed, offset))()
+            found.append((o.cuda(), lse.cuda()))
+        (o, lse), (cpu_o, _) = found
+        judged = {**f, "keep": keep}
+        qkv = [tensors[n] for n in "qkv"]
+        ref = attention(*qkv, tensors, judged, torch.float64)
+        for what, other in (("the CPU's", cpu_o), ("its definition's", ref[0])):
+            if wrong := ((o == 0) != (other == 0)).sum().item():
+                failures.append(f"{name}, keys from {first}: {wrong} zeros are not {what}")
+        verdict(f"{name}, keys from {first}", o, lse, ref,
+                attention(*qkv, tensors, judged, o.dtype), score_bound(*qkv[:2], f))
+
+
+def dropout_grid(lib):
+    """Exactly the CPU's mask. Scores are small, so that no kept probability rounds to 0."""
+    n = 0
+    shapes = [(2, 6, 3, 150, 333), (1, 8, 1, 5, 200), (1, 4, 4, 64, 64), (3, 2, 1, 1, 31)]
+    for d, dtype, shape in itertools.product((64, 128, 256), NORM, shapes):
+        (b, h, hk, sq, sk), f = shape, MASKS[n % 3]
+        case = {"q": inputs("normal", (b, sq, h, d), dtype) / 4,
+                "k": inputs("normal", (b, sk, hk, d), dtype),
+                "v": inputs("normal", (b, sk, hk, d), dtype)}
+        dropout_case(lib, f"dropout {dtype} d {d} {shape} {f}", case, f, (0.1, 0.5, 0.9)[n % 3])
+        n += 1
     return n
 
 
@@ -259,19 +316,8 @@ def refusals(lib):
                 failures.append(f"{what}: message is {error}")
 
 
-def main():
-    lib = tw.Library(sys.argv[1])
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 2**31
-    torch.manual_seed(seed)
-    print(f"{torch.cuda.get_device_name()}, seed {seed}", flush=True)
-    for part in (refusals, dense_grid, modified_grid, packed_grid, repeats):
-        start, before = time.time(), len(failures)
-        count = part(lib)
-        print(f"{part.__name__}: {count or ''} {len(failures) - before} failures, "
-              f"{time.time() - start:.1f} s", flush=True)
-    print("\n".join(failures[:40]) or "all within the rule")
-    return bool(failures)
-
+PARTS = (refusals, dense_grid, modified_grid, few_queries_grid, aligned_grid, dropout_grid,
+         packed_grid, repeats)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_parts(tw.Library, PARTS))
