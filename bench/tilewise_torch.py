@@ -55,6 +55,10 @@ def tensor(t):
     return out
 
 
+def stream_of(t):
+    return torch.cuda.current_stream().cuda_stream if t.is_cuda else None
+
+
 class Library:
     """libtilewise, opened from a path."""
 
@@ -115,7 +119,7 @@ class Library:
         launch = LaunchC(c.sizeof(LaunchC), workspace.data_ptr(), workspace.numel(), None)
 
         def run():
-            launch.stream = torch.cuda.current_stream().cuda_stream
+            launch.stream = stream_of(tensors["q"])
             self.check(self.c.tw_backward(plan, c.byref(inputs), c.byref(grads),
                                           c.byref(launch)))
         run.keep = (views, tensors, gradients, workspace)
@@ -133,10 +137,9 @@ class Library:
         outputs = OutputsC(c.sizeof(OutputsC), at("o"), at("lse"))
         workspace = self.workspace(plan, False, tensors["q"].device)
         launch = LaunchC(c.sizeof(LaunchC), workspace.data_ptr(), workspace.numel(), None)
-        on_gpu = tensors["q"].is_cuda
 
         def run():
-            launch.stream = torch.cuda.current_stream().cuda_stream if on_gpu else None
+            launch.stream = stream_of(tensors["q"])
             self.check(self.c.tw_forward(plan, c.byref(inputs), c.byref(outputs),
                                          c.byref(launch)))
         run.keep = (views, tensors, o, lse, workspace)
