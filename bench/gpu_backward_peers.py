@@ -4,14 +4,10 @@ PyTorch's cuDNN and FlashAttention-2, interleaved in one process. Prints tables;
 project's benchmark records.
 gpu_backward_peers.py path/to/libtilewise.so [--json FILE] [--dims 64,128] [--both]"""
 import argparse
-import datetime
-import json
-import math
-import statistics
 
-import gpu_peers as peers
+import gpu_bench as gpu
 import torch
-from gpu_peers import tw
+from gpu_bench import tw
 
 ATEN = torch.ops.aten
 
@@ -33,18 +29,16 @@ def flash_backward(q, k, v, d_o, causal):
 
 
 class Problem:
-    """One problem of peers.TOKENS tokens, and what runs on it."""
+    """One problem of gpu.TOKENS tokens, and what runs on it."""
 
     def __init__(self, d, s, heads, mask):
-        batch, (hq, hk) = peers.TOKENS // s, heads
+        batch, (hq, hk) = gpu.TOKENS // s, heads
         shape = {"q": hq, "k": hk, "v": hk, "o": hq, "d_o": hq, "dq": hq, "dk": hk, "dv": hk}
         self.t = {n: torch.randn(batch, s, h, d, device="cuda", dtype=torch.bfloat16)
                   for n, h in shape.items()}
         self.t["lse"] = torch.empty(batch, hq, s, device="cuda")
-        self.fields = {"causal": int(mask != "full")}
-        if mask.startswith("window"):
-            self.fields["window_left"] = int(mask.split()[1])
-        self.flops = 10 * batch * hq * d * peers.visible(s, mask)
+        self.fields = gpu.mask_fields(mask)
+        self.flops = 10 * batch * hq * d * gpu.visible(s, mask)
 
     def tilewise(self, lib, deterministic, both):
         inputs = {n: self.t[n] for n in "qkv"}
@@ -66,51 +60,29 @@ class Problem:
 
 
 class Bench:
-    """Measures cells and keeps their records."""
+    """Measures cells."""
 
     def __init__(self, args):
-        self.libs = {("tilewise" if i == 0 else path): tw.Library(path)
+        self.libs = {("tilewise" if i == 0 else f"tilewise {path}"): tw.Library(path)
                      for i, path in enumerate(args.libraries)}
-        self.args, self.records = args, []
-        self.ceiling = peers.ceiling()
-        self.device = torch.cuda.get_device_name()
+        self.args = args
+        self.results = gpu.Results("fwd+bwd" if args.both else "bwd", args.json)
 
     def cell(self, d, s, heads, mask):
         """{implementation: TFLOP/s} for one problem."""
         problem = Problem(d, s, heads, mask)
         runs = {}
         for name, lib in self.libs.items():
-            runs[name] = peers.graphed(problem.tilewise(lib, False, self.args.both))
-            runs[name + " fixed"] = peers.graphed(problem.tilewise(lib, True, self.args.both))
+            runs[name] = gpu.graphed(problem.tilewise(lib, False, self.args.both))
+            runs[name + " fixed"] = gpu.graphed(problem.tilewise(lib, True, self.args.both))
         if mask in ("full", "causal") and heads[0] == heads[1] and not self.args.both:
             runs["cudnn"] = problem.peer(cudnn_backward)
             if self.args.fa2:
                 runs["fa2"] = problem.peer(flash_backward)
         flops = problem.flops * (1.4 if self.args.both else 1)
-        out = {}
-        for name, ms in peers.interleaved(runs, flops).items():
-            out[name] = flops / ms / 1e9
-            self.records.append({
-                "pass": "fwd+bwd" if self.args.both else "bwd", "dtype": "bf16", "d": d, "dv": d,
-                "sq": s, "sk": s, "batch": peers.TOKENS // s, "hq": heads[0], "hkv": heads[1],
-                "mask": mask, "device": self.device, "threads": 1, "impl": name,
-                "kernel": "fa3" if name.startswith("tilewise") else name, "ms_median": ms,
-                "tflops": out[name], "ceiling_tflops": self.ceiling, "peak_extra_bytes": 0,
-                "date": datetime.date.today().isoformat()})
-        return out
-
-    def table(self, d, heads, mask, lengths):
-        rows = {}
-        for s in lengths:
-            for name, tflops in self.cell(d, s, heads, mask).items():
-                rows.setdefault(name, {})[s] = tflops
-        print(f"d {d}, heads {heads[0]}/{heads[1]}, {mask}".ljust(26)
-              + " ".join(f"{s:>6}" for s in lengths))
-        for name, row in rows.items():
-            ratios = [row[s] / rows["cudnn"][s] for s in lengths] if "cudnn" in rows else [1]
-            mean = math.exp(statistics.fmean(map(math.log, ratios)))
-            print(f"  {name[-24:]:24}" + " ".join(f"{row[s]:6.0f}" for s in lengths)
-                  + f"  / cudnn {mean:.3f}", flush=True)
+        cell = {"d": d, "sq": s, "batch": gpu.TOKENS // s, "heads": heads, "mask": mask}
+        return {name: self.results.add(cell, name, ms, flops)
+                for name, ms in gpu.interleaved(runs, flops).items()}
 
 
 def main():
@@ -118,23 +90,21 @@ def main():
     parser.add_argument("libraries", nargs="+")
     parser.add_argument("--json", help="append one JSON object a line")
     parser.add_argument("--dims", default="64,128,256")
-    parser.add_argument("--lengths", default=",".join(map(str, peers.LENGTHS)))
+    parser.add_argument("--lengths", default=",".join(map(str, gpu.LENGTHS)))
     parser.add_argument("--masks", default="full,causal")
     parser.add_argument("--heads", default="")
     parser.add_argument("--both", action="store_true", help="forward and backward")
     parser.add_argument("--fa2", action="store_true")
     args = parser.parse_args()
     bench = Bench(args)
-    print(f"{bench.device}; bf16 matrix product {bench.ceiling:.0f} TFLOP/s")
-    lengths = [int(s) for s in args.lengths.split(",")]
     for d in map(int, args.dims.split(",")):
         for mask in args.masks.split(","):
-            h = peers.WIDTH // d
+            h = gpu.WIDTH // d
             heads = tuple(map(int, args.heads.split("/"))) if args.heads else (h, h)
-            bench.table(d, heads, mask, lengths)
-    if args.json:
-        with open(args.json, "a", encoding="utf-8") as file:
-            file.writelines(json.dumps(r) + "\n" for r in bench.records)
+            gpu.table(f"d {d}, heads {heads[0]}/{heads[1]}, {mask}",
+                      list(map(int, args.lengths.split(","))),
+                      lambda s, d=d, mask=mask, heads=heads: bench.cell(d, s, heads, mask))
+    bench.results.save()
 
 
 if __name__ == "__main__":

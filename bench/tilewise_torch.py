@@ -102,11 +102,20 @@ class Library:
                                          c.byref(handle)))
         return handle
 
-    def workspace(self, plan, backward, device):
-        """What a pass wants to have, 64-byte aligned as torch's memory is."""
+    def planned(self, plan, backward=False):
+        """What the plan says of a pass."""
         info = PassC(c.sizeof(PassC))
         self.check(self.c.tw_plan_pass(plan, int(backward), c.byref(info)))
-        return torch.empty(info.workspace_bytes, dtype=torch.uint8, device=device)
+        return info
+
+    def tile(self, plan):
+        info = self.planned(plan)
+        return info.tile_q, info.tile_kv
+
+    def workspace(self, plan, backward, device):
+        """What a pass wants to have, 64-byte aligned as torch's memory is."""
+        return torch.empty(self.planned(plan, backward).workspace_bytes, dtype=torch.uint8,
+                           device=device)
 
     def backward(self, plan, tensors, gradients, seed=0):
         """A function that launches the backward; `gradients` by name, as in tw_gradients."""

@@ -23,7 +23,7 @@ PLOTS = [(f"docs/h200_{name}.svg", f"bench/results/h200_{name}.jsonl", which,
 def square(r):
     """Whether a result is of the plain grid: 2048 numbers of heads, no grouping, equal lengths."""
     return r["hq"] == r["hkv"] and r["hq"] * r["d"] == 2048 and r["d"] == r["dv"] \
-        and r["sq"] == r["sk"] and r["batch"] * r["sq"] == 16384
+        and r["sq"] == r["sk"] and r["batch"] * r["sq"] == 16384 and "scores" not in r
 
 
 def legend(impls):
