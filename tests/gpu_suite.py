@@ -49,11 +49,13 @@ class Suite:
     def __init__(self, build, folder):
         self.command, self.library = build / "bin/tilewise", build / "lib/libtilewise.so"
         self.host_time, self.folder = build / "bin/tilewise_host_time", folder
+        self.primitives = build / "bin/tilewise_primitives"
         self.seed = time.time_ns() % 2**31
         np.save(folder / "lengths.npy", np.array([0, 70, 70, 71, 200], np.int32))
 
     def pieces(self):
-        found = [("host time", True, self.said([self.host_time]))]
+        found = [("host time", True, self.said([self.host_time])),
+                 ("primitives", False, self.said([self.primitives]))]
         for script in sorted(HERE.glob("gpu_*.py")):
             if script.name == pathlib.Path(__file__).name:
                 continue
