@@ -18,6 +18,21 @@ TW_DEVICE float lg2(float x) {
   return y;
 }
 
+// Relative error 2^-11.
+TW_DEVICE float tanh(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Byte i of the result is the byte of `a` that nibble i of `selector` names, 0 to 3; with the
+// nibble's top bit set, that byte's top bit eight times.
+TW_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t selector) {
+  uint32_t b;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(b) : "r"(a), "r"(selector));
+  return b;
+}
+
 TW_DEVICE float rcp(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -33,6 +48,31 @@ TW_DEVICE uint32_t pack(float low, float high) {
   else
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
+}
+
+// The smaller of each half of two packed pairs.
+template <Element kElement>
+TW_DEVICE uint32_t min_pair(uint32_t a, uint32_t b) {
+  uint32_t c;
+  if constexpr (kElement == Element::kBf16)
+    asm("min.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+  else
+    asm("min.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+  return c;
+}
+
+// Rounded towards -inf.
+TW_DEVICE float multiply_down(float a, float b) {
+  float c;
+  asm("mul.rm.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
+
+// The lowest `count` bits; all of them from 32 on. count >= 0.
+TW_DEVICE uint32_t low_bits(int count) {
+  uint32_t bits;
+  asm("bmsk.clamp.b32 %0, 0, %1;" : "=r"(bits) : "r"(count));
+  return bits;
 }
 
 TW_DEVICE float bf16_to_f32(uint16_t bits) {
