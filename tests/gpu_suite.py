@@ -29,6 +29,8 @@ SMALL = {
     "causal-gqa": "--seq-q 130 --seq-kv 200 --head-dim 64 --heads-q 2 --heads-kv 1 --causal",
     "window": "--batch 2 --seq-q 100 --seq-kv 257 --head-dim 128 --window 50,20 --dtype f16",
     "wide": "--seq-q 65 --seq-kv 130 --head-dim 256",
+    "few-queries": "--batch 2 --seq-q 5 --seq-kv 300 --head-dim 128 --heads-q 8 --heads-kv 2 "
+                   "--causal --sink on",
     "modified": "--seq-q 70 --seq-kv 300 --head-dim 128 --head-dim-v 64 --softcap 10 --alibi on "
                 "--sink on --bias on --dropout 0.2",
     "packed": "--cu-seqlens-q {lengths} --cu-seqlens-k {lengths} --head-dim 64 --causal",

@@ -269,14 +269,51 @@ def dropout_grid(lib):
     return n
 
 
+def large_grid(lib, s=16384, rows=2**20 + 77):
+    """Long sequences, and tensors of more than 2^32 numbers, of which the last rows are judged."""
+    for d, f in itertools.product((64, 128, 256), ({}, {"causal": 1}, {"window_left": 3000})):
+        case = {n: inputs("normal", (1, s, 2 if n == "q" else 1, d), torch.bfloat16) for n in "qkv"}
+        run_case(lib, f"long {s} d {d} {f}", case, f)
+    for d, h in ((128, 16), (64, 32)):
+        f = {"window_left": 100, "window_right": 9}
+        case = {n: inputs("normal", (2, rows, h, d), torch.bfloat16) for n in "qkv"}
+        o = torch.full_like(case["q"], math.nan)
+        lse = torch.full((2, h, rows), math.nan, device="cuda")
+        lib.forward(lib.plan(case, **f), case, o, lse)()
+        for at in (0, 1):  # of the first sequence the last rows, and of the last
+            qkv = [case[n][at:at + 1, -(300 if n == "q" else 500):] for n in "qkv"]
+            verdict(f"{o.numel()} numbers, d {d}, sequence {at}", o[at:at + 1, -300:],
+                    lse[at:at + 1, :, -300:], attention(*qkv, {}, f, torch.float64),
+                    attention(*qkv, {}, f, o.dtype), score_bound(*qkv[:2], f))
+        if torch.isnan(o.view(-1, d)[:, 0]).any() or torch.isnan(lse).any():
+            failures.append(f"{o.numel()} numbers, d {d}: rows left out")
+    return 13
+
+
+def repeated_cases():
+    """What must give the same bits: every kernel's plain path, then what takes others."""
+    def qkv(d, h=8, hk=8, sq=700, sk=700):
+        sizes = {"q": (2, sq, h, d), "k": (2, sk, hk, d), "v": (2, sk, hk, d)}
+        return {n: inputs("normal", size, torch.bfloat16) for n, size in sizes.items()}
+    for d, causal in itertools.product((64, 128, 256), (0, 1)):
+        yield f"d {d} causal {causal}", qkv(d), {"causal": causal}
+    yield "window", qkv(128), {"causal": 1, "window_left": 200}
+    yield "dropout", qkv(128), {"dropout_p": 0.2, "softcap": 10.0}
+    yield "bias", {**qkv(64), "bias": torch.randn(1, 8, 700, 700, device="cuda")}, {}
+    yield "few queries", qkv(128, 32, 4, 5, 3000), {"causal": 1}
+    packed = Packed([300, 0, 1, 500], [400, 9, 0, 600], (8, 2), (128, torch.bfloat16))
+    yield "packed", packed.case, {**packed.sizes, "causal": 1}
+
+
 def repeats(lib, count=500):
     """The same bits, with other work beside it, on another stream, and from a graph."""
     noise = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
     side = torch.cuda.Stream()
-    for d, causal in itertools.product((64, 128, 256), (0, 1)):
-        case = {n: inputs("normal", (2, 700, 8, d), torch.bfloat16) for n in "qkv"}
-        o, lse = torch.empty_like(case["q"]), torch.empty(2, 8, 700, device="cuda")
-        run = lib.forward(lib.plan(case, causal=causal), case, o, lse)
+    n = 0
+    for name, case, f in repeated_cases():
+        o = torch.empty_like(case["q"])
+        lse = torch.empty(o.shape[:-3] + (o.shape[-2], o.shape[-3]), device="cuda")
+        run = lib.forward(lib.plan(case, **f), case, o, lse, seed=5)
         run()
         torch.cuda.synchronize()
         first, first_lse = o.clone(), lse.clone()
@@ -294,7 +331,9 @@ def repeats(lib, count=500):
         graph.replay()
         different += (o != first).sum()
         if different.item():
-            failures.append(f"repeats d {d} causal {causal}: {different.item()} numbers differ")
+            failures.append(f"repeats {name}: {different.item()} numbers differ")
+        n += 1
+    return n
 
 
 def refusals(lib):
@@ -317,7 +356,7 @@ def refusals(lib):
 
 
 PARTS = (refusals, dense_grid, modified_grid, few_queries_grid, aligned_grid, dropout_grid,
-         packed_grid, repeats)
+         packed_grid, large_grid, repeats)
 
 if __name__ == "__main__":
     sys.exit(run_parts(tw.Library, PARTS))
