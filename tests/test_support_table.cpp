@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cpu/registry.h"
+#include "cuda/table.h"
 #include "reference/grid.h"
 #include "tilewise/tilewise.hpp"
 
@@ -28,6 +29,8 @@ std::string support_table() {
     out += fmt::format("| {} | {} | {} | {} | {} |\n", row.name, row.summary,
                        row.forward ? "yes" : "no", row.backward ? "yes" : "no",
                        row.automatic(long_prompt) ? "(it takes this one)" : row.not_automatic);
+  out += fmt::format("| {} | {} | yes | yes | runs on Hopper GPUs, where it is the one |\n",
+                     tilewise::cuda::kForwardKernel, tilewise::cuda::kForwardSummary);
   out += "\nInstruction sets of the CPU kernels, in the order that `auto` takes them:";
   for (const auto& tier : tilewise::cpu::all_tiers())
     if (std::string(tier.name) != "amx_emulated")  // for tests only
