@@ -56,7 +56,7 @@ def tensor(t):
 
 
 def stream_of(t):
-    return torch.cuda.current_stream().cuda_stream if t.is_cuda else None
+    return torch.cuda.current_stream(t.device).cuda_stream if t.is_cuda else None
 
 
 class Library:

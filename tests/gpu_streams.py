@@ -94,7 +94,49 @@ def threads(lib):
         worker.join()
 
 
-PARTS = (first_call_in_capture, streams, threads)
+def devices(lib):
+    """Two devices, whichever is current: each call runs where its tensors are, and memory of the other
+    is refused."""
+    if torch.cuda.device_count() < 2:
+        print("devices: left out, there is one")
+        return
+    case = problem(31)
+    want = plain(lib, case, causal=1)
+    there = {n: t.to("cuda:1") for n, t in case.items()}
+    o = torch.full_like(there["q"], float("nan"))
+    plan = lib.plan(there, causal=1)
+    for current in (0, 1):
+        with torch.cuda.device(current):
+            o.fill_(float("nan"))
+            torch.cuda.synchronize(1)
+            lib.forward(plan, there, o)()
+            torch.cuda.synchronize(1)
+            expect_same(f"cuda:1 while cuda:{current} is current", o.cpu(), want.cpu())
+    try:
+        lib.forward(plan, {**there, "k": case["k"]}, o)()
+        failures.append("k on cuda:0 was accepted for cuda:1")
+    except RuntimeError as error:
+        if "cuda:1" not in str(error):
+            failures.append(f"k on cuda:0: message is {error}")
+
+    def work(device):
+        mine = {n: t.to(f"cuda:{device}") for n, t in case.items()}
+        with torch.cuda.device(device):
+            got = torch.full_like(mine["q"], float("nan"))
+            torch.cuda.synchronize()
+            run = lib.forward(lib.plan(mine, causal=1), mine, got)
+            for _ in range(100):
+                run()
+            torch.cuda.synchronize()
+        expect_same(f"thread of cuda:{device}", got.cpu(), want.cpu())
+    workers = [threading.Thread(target=work, args=(i % 2,)) for i in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+PARTS = (first_call_in_capture, streams, threads, devices)
 
 
 def main():
