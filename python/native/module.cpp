@@ -6,7 +6,9 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include "exchange.h"
 #include "jax_call.h"
+#include "seen.h"
 #include "spec.h"
 #include "tilewise/tilewise.h"
 #include "views.h"
@@ -29,23 +31,31 @@ PyPlan make(std::string_view spec) {
   return {*plan};
 }
 
-// A workspace of the host's memory when the caller brings none; (address, bytes, stream).
+// Where to run: (workspace address, bytes, stream), None for the stream that exchange.h tells. No
+// tuple: no workspace but what the host's memory gives a CPU.
 struct Room {
   Room(const Plan& plan, const PassPlan& pass, nb::handle launch)
       : own(plan.device.kind == Device::Kind::kCpu ? pass : PassPlan{}) {
     at = own.launch();
-    if (launch.is_none()) return;
-    const auto given = nb::cast<nb::tuple>(launch);
-    at.workspace = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(given[0]));
-    at.workspace_bytes = nb::cast<std::size_t>(given[1]);
-    at.stream = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(given[2]));
+    if (plan.device.kind == Device::Kind::kCpu) return;
+    nb::object stream = nb::none();
+    if (!launch.is_none()) {
+      const auto given = nb::cast<nb::tuple>(launch);
+      at.workspace = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(given[0]));
+      at.workspace_bytes = nb::cast<std::size_t>(given[1]);
+      stream = given[2];
+    }
+    at.stream = stream.is_none() ? exchange_stream(plan.device.index)
+                                 : reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream));
   }
   Workspace own;
   Launch at;
 };
 
-void run_forward(const PyPlan& self, nb::handle inputs, nb::handle outputs, nb::handle launch) {
-  const Inputs in = inputs_of(inputs);
+// As in views.h: `inputs`, `dropout`, and `outputs` or `gradients`.
+void run_forward(const PyPlan& self, nb::handle inputs, nb::handle dropout, nb::handle outputs,
+                 nb::handle launch) {
+  const Inputs in = inputs_of(inputs, dropout);
   const Outputs out = outputs_of(outputs);
   const Room room(*self.plan, self.plan->forward, launch);
   Status status;
@@ -56,8 +66,9 @@ void run_forward(const PyPlan& self, nb::handle inputs, nb::handle outputs, nb::
   raise_unless_ok(status);
 }
 
-void run_backward(const PyPlan& self, nb::handle inputs, nb::handle gradients, nb::handle launch) {
-  const Inputs in = inputs_of(inputs);
+void run_backward(const PyPlan& self, nb::handle inputs, nb::handle dropout, nb::handle gradients,
+                  nb::handle launch) {
+  const Inputs in = inputs_of(inputs, dropout);
   const Gradients grads = gradients_of(gradients);
   const Room room(*self.plan, self.plan->backward, launch);
   Status status;
@@ -102,9 +113,12 @@ NB_MODULE(_native, m) {
       .def_prop_ro("forward_bytes", [](const PyPlan& p) { return p.plan->forward.workspace_bytes; })
       .def_prop_ro("backward_bytes",
                    [](const PyPlan& p) { return p.plan->backward.workspace_bytes; })
-      .def("run_forward", &run_forward, nb::arg(), nb::arg(), nb::arg().none())
-      .def("run_backward", &run_backward, nb::arg(), nb::arg(), nb::arg().none());
+      .def("run_forward", &run_forward, nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
+      .def("run_backward", &run_backward, nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
   m.def("make_plan", &make);
+  m.def("use_exchange", &use_exchange);
+  m.def("find_seen", &find_seen);
+  m.def("remember_seen", &remember_seen);
   m.def("kernel_names", [](bool cuda) {
     return kernel_names({cuda ? Device::Kind::kCuda : Device::Kind::kCpu, 0});
   });

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "exchange.h"
+
 namespace tilewise::python {
 namespace {
 
@@ -10,11 +12,6 @@ namespace nb = nanobind;
 // A borrowed item. The sizes are the Python side's, checked by count_of.
 PyObject* item(nb::handle tuple, Py_ssize_t i) {
   return PyTuple_GetItem(tuple.ptr(), i);
-}
-
-void expect_count(nb::handle tuple, Py_ssize_t count) {
-  if (!PyTuple_Check(tuple.ptr()) || PyTuple_Size(tuple.ptr()) != count)
-    throw nb::type_error("a native call takes tuples as tilewise's Python side makes them");
 }
 
 std::int64_t integer(PyObject* object) {
@@ -31,9 +28,19 @@ std::uint64_t bits(PyObject* object) {
 
 }  // namespace
 
+void expect_count(nb::handle tuple, int count) {
+  if (!PyTuple_Check(tuple.ptr()) || PyTuple_Size(tuple.ptr()) != count)
+    throw nb::type_error("a native call takes tuples as tilewise's Python side makes them");
+}
+
 Tensor tensor_of(nb::handle view) {
   Tensor t;
   if (view.is_none()) return t;
+  if (is_exchanged(view)) {
+    if (read_exchanged(view, t)) return t;
+    throw nb::type_error("a tensor's device or dtype is not known; accepted: cpu and cuda, float32, "
+                         "float16, bfloat16, int32");
+  }
   expect_count(view, 6);
   t.data = reinterpret_cast<void*>(static_cast<std::uintptr_t>(bits(item(view, 0))));
   t.dtype = static_cast<DType>(integer(item(view, 1)));
@@ -45,7 +52,7 @@ Tensor tensor_of(nb::handle view) {
   if (rank > kMaxRank)
     throw nb::value_error(
         ("a tensor has rank " + std::to_string(rank) + "; accepted: at most 4").c_str());
-  expect_count(strides, rank);
+  expect_count(strides, static_cast<int>(rank));
   t.rank = static_cast<int>(rank);
   for (int i = 0; i < t.rank; ++i) {
     t.shape[i] = integer(item(shape, i));
@@ -54,8 +61,9 @@ Tensor tensor_of(nb::handle view) {
   return t;
 }
 
-Inputs inputs_of(nb::handle views) {
-  expect_count(views, 12);
+Inputs inputs_of(nb::handle views, nb::handle dropout) {
+  expect_count(views, kOperands);
+  expect_count(dropout, 2);
   Inputs in;
   Tensor* const tensors[] = {&in.q,
                              &in.k,
@@ -67,9 +75,9 @@ Inputs inputs_of(nb::handle views) {
                              &in.cu_seqlens_kv,
                              &in.seqused_q,
                              &in.seqused_kv};
-  for (int i = 0; i < 10; ++i) *tensors[i] = tensor_of(item(views, i));
-  in.dropout_seed = bits(item(views, 10));
-  in.dropout_offset = bits(item(views, 11));
+  for (int i = 0; i < kOperands; ++i) *tensors[i] = tensor_of(item(views, i));
+  in.dropout_seed = bits(item(dropout, 0));
+  in.dropout_offset = bits(item(dropout, 1));
   return in;
 }
 

@@ -1,5 +1,6 @@
 // Tensors as the Python side hands them over: a tuple (address, dtype, device kind, device index,
-// shape, strides in elements), or None for a tensor that is not given.
+// shape, strides in elements), PyTorch's own where exchange.h reads it, or None for a tensor that is
+// not given.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,15 +11,20 @@ namespace tilewise::python {
 
 Tensor tensor_of(nanobind::handle view);
 
-// (q, k, v, alibi_slopes, bias, sink, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv, seed,
-// offset): ten views and two integers.
-Inputs inputs_of(nanobind::handle views);
+inline constexpr int kOperands = 10;
+
+// (q, k, v, alibi_slopes, bias, sink, cu_seqlens_q, cu_seqlens_kv, seqused_q, seqused_kv), and
+// (seed, offset) of the dropout.
+Inputs inputs_of(nanobind::handle views, nanobind::handle dropout);
 
 // (o, lse)
 Outputs outputs_of(nanobind::handle views);
 
 // (o, lse, d_o, d_lse, dq, dk, dv, dbias, dsink)
 Gradients gradients_of(nanobind::handle views);
+
+// TypeError unless it is a tuple of `count`.
+void expect_count(nanobind::handle tuple, int count);
 
 // Raises the usual Python exception for a status that isn't ok, with its message.
 void raise_unless_ok(const Status& status);

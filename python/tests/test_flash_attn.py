@@ -1,4 +1,5 @@
 """The drop-in: flash_attn's and flash_attn_interface's functions by their own signatures."""
+import functools
 import inspect
 import itertools
 
@@ -9,7 +10,7 @@ import torch
 from flash_attn import bert_padding
 from flash_attn.layers.rotary import apply_rotary_emb
 from oracle import attention as standard
-from oracle import judge
+from oracle import hold, redraw
 
 
 def dtypes(device):
@@ -21,17 +22,21 @@ def made(*shape, dtype, device):
     return torch.randn(shape, device=device).to(dtype).requires_grad_()
 
 
-def held_to_float64(out, wanted, tensors, terms, dtype):
-    """out and the gradients of `wanted` against the oracle on tensors = (q, k, v), views of wanted."""
-    d_o = torch.randn_like(out)
-    mine = torch.autograd.grad(out, wanted, d_o)
-    results = []
-    for kind in (torch.float64, dtype):
-        o = standard(*tensors, dtype=kind, **terms)[0]
-        results.append((o, torch.autograd.grad(o, wanted, d_o.to(kind), retain_graph=True)))
-    judge("out", out, results[0][0], results[1][0])
-    for a, b, c in zip(mine, results[0][1], results[1][1]):
-        judge("gradient", a, b, c, factor=3)
+def held_to_float64(run, wanted, split, terms, dtype):
+    """run(*wanted) and its gradients against the oracle on split(*wanted) = (q, k, v)."""
+    def draw():
+        redraw(wanted)
+        out = run(*wanted)
+        outs = [out, *(standard(*split(*wanted), dtype=kind, from_rounded=rounded, **terms)[0]
+                       for kind, rounded in ((torch.float64, False), (dtype, False), (dtype, True)))]
+        d_o = torch.randn_like(out)
+        grads = [torch.autograd.grad(o, wanted, d_o.to(o.dtype), retain_graph=True) for o in outs]
+        return [("out", *outs), *((f"d{i}", *g) for i, g in enumerate(zip(*grads)))]
+    hold(draw, dtype)
+
+
+def separate(*tensors):
+    return tensors
 
 
 TERMS = [({}, {}), ({"causal": True}, {"causal": True}),
@@ -43,22 +48,21 @@ TERMS = [({}, {}), ({"causal": True}, {"causal": True}),
 def test_dense_forms(theirs, terms, device, torch_seed):
     for dtype in dtypes(device):
         q, k, v = (made(2, s, h, 40, dtype=dtype, device=device) for s, h in ((19, 4), (33, 2), (33, 2)))
-        held_to_float64(flash_attn.flash_attn_func(q, k, v, **theirs), (q, k, v), (q, k, v), terms, dtype)
         kv = made(2, 33, 2, 2, 40, dtype=dtype, device=device)
-        held_to_float64(flash_attn.flash_attn_kvpacked_func(q, kv, **theirs), (q, kv),
-                        (q, *kv.unbind(2)), terms, dtype)
         qkv = made(2, 19, 3, 4, 40, dtype=dtype, device=device)
-        held_to_float64(flash_attn.flash_attn_qkvpacked_func(qkv, **theirs), (qkv,), qkv.unbind(2),
-                        terms, dtype)
-        held_to_float64(fa3.flash_attn_func(q, k, v, **theirs), (q, k, v), (q, k, v), terms, dtype)
+        for function, wanted, split in (
+                (flash_attn.flash_attn_func, (q, k, v), separate),
+                (fa3.flash_attn_func, (q, k, v), separate),
+                (flash_attn.flash_attn_kvpacked_func, (q, kv), lambda q, kv: (q, *kv.unbind(2))),
+                (flash_attn.flash_attn_qkvpacked_func, (qkv,), lambda qkv: qkv.unbind(2))):
+            held_to_float64(functools.partial(function, **theirs), wanted, split, terms, dtype)
 
 
 def test_alibi(device, torch_seed):
-    dtype = torch.float16
-    q, k, v = (made(2, 19, 4, 32, dtype=dtype, device=device) for _ in "qkv")
+    q, k, v = (made(2, 19, 4, 32, dtype=torch.float16, device=device) for _ in "qkv")
     slopes = torch.rand(2, 4, device=device) / 4
-    out = flash_attn.flash_attn_func(q, k, v, causal=True, alibi_slopes=slopes)
-    held_to_float64(out, (q, k, v), (q, k, v), {"causal": True, "alibi_slopes": slopes}, dtype)
+    run = functools.partial(flash_attn.flash_attn_func, causal=True, alibi_slopes=slopes)
+    held_to_float64(run, (q, k, v), separate, {"causal": True, "alibi_slopes": slopes}, torch.float16)
 
 
 def test_varlen_forms_through_padding(device, torch_seed):

@@ -82,7 +82,7 @@ def test_a_gpu_that_is_not_there():
     view = (4096, 2, 1, 0, (1, 4, 1, 8), (32, 8, 8, 1))
     elsewhere = (8192, *view[1:])
     with pytest.raises(RuntimeError, match="driver|CUDA"):
-        plan.run_forward((view, view, view, *[None] * 7, 0, 0), (elsewhere, None), (0, 0, 0))
+        plan.run_forward((view, view, view, *[None] * 7), (0, 0), (elsewhere, None), (0, 0, 0))
     with pytest.raises(NotImplementedError, match="needs f16 or bf16 inputs"):
         tilewise.plan((1, 4, 1, 8), (1, 4, 1, 8), (1, 4, 1, 8), device="cuda")
 

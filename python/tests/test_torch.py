@@ -4,9 +4,11 @@ import itertools
 import pytest
 import torch
 from oracle import attention as standard
-from oracle import check, judge, same
+from oracle import check, hold, redraw, same
 
 import tilewise
+from tilewise import _native
+from tilewise._arrays import Torch
 
 MASKS = [{}, {"causal": True}, {"window": (7, 3)}, {"causal": True, "window": (9, -1)},
          {"causal": True, "align": "top-left"}]
@@ -89,37 +91,39 @@ def test_only_what_is_asked_for(device, torch_seed):
 def test_gradient_through_lse_alone(device, torch_seed):
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     case = qkv((1, 2, 2, 9, 12, 16, 16), dtype, device)
-    lse = run(**case)[1]
-    mine = torch.autograd.grad(lse.sum(), case["q"])[0]
-    both = [torch.autograd.grad(standard(**case, dtype=t)[1].sum(), case["q"])[0]
-            for t in (torch.float64, dtype)]
-    judge("dq", mine, *both, factor=3)
+
+    def draw():
+        redraw(case.values())
+        lses = [run(**case)[1], *(standard(**case, dtype=t)[1] for t in (torch.float64, dtype))]
+        yield ("dq", *(torch.autograd.grad(lse.sum(), case["q"])[0] for lse in lses))
+    hold(draw, dtype)
 
 
 def test_packed(device, torch_seed):
     lengths = [(0, 5), (13, 13), (1, 0), (40, 21)]
     cu = [torch.tensor([0, *itertools.accumulate(x)], dtype=torch.int32, device=device)
           for x in zip(*lengths)]
+
+    def padded(q, k, v, **how):
+        parts = [tuple(slice(*c[i:i + 2].tolist()) for c in cu) for i in range(len(lengths))]
+        return torch.cat([standard(q[None, rows], k[None, keys], v[None, keys], causal=True, **how)[0][0]
+                          for rows, keys in parts])
+
     for dtype in dtypes(device):
         q = made((int(cu[0][-1]), 4, 32), dtype, device)
         k, v = (made((int(cu[1][-1]), 2, 32), dtype, device) for _ in "kv")
-        o, lse = tilewise.attention_varlen(q, k, v, *cu, max_seqlen_q=40, max_seqlen_kv=21,
-                                           causal=True, return_lse=True)
-        assert lse.shape == (4, q.shape[0])
-        d_o = torch.randn_like(o)
-        mine = torch.autograd.grad(o, (q, k, v), d_o)
-        parts = []
-        for i in range(len(lengths)):
-            rows, keys = (slice(int(c[i]), int(c[i + 1])) for c in cu)
-            parts.append([q[None, rows], k[None, keys], v[None, keys]])
-        for kind in (torch.float64, dtype):
-            whole = torch.cat([standard(*p, dtype=kind, causal=True)[0][0] for p in parts])
-            grads = torch.autograd.grad(whole, (q, k, v), d_o.to(kind))
-            if kind == torch.float64:
-                ref = whole, grads
-        judge("o", o, ref[0], whole)
-        for name, x, y, z in zip("qkv", mine, ref[1], grads):
-            judge("d" + name, x, y, z, factor=3)
+
+        def draw(q=q, k=k, v=v, dtype=dtype):
+            redraw((q, k, v))
+            o, lse = tilewise.attention_varlen(q, k, v, *cu, max_seqlen_q=40, max_seqlen_kv=21,
+                                               causal=True, return_lse=True)
+            assert lse.shape == (4, q.shape[0])
+            d_o = torch.randn_like(o)
+            outs = [o, *(padded(q, k, v, dtype=t, from_rounded=r)
+                         for t, r in ((torch.float64, False), (dtype, False), (dtype, True)))]
+            grads = [torch.autograd.grad(x, (q, k, v), d_o.to(x.dtype)) for x in outs]
+            return [("o", *outs), *((n, *g) for n, g in zip(("dq", "dk", "dv"), zip(*grads)))]
+        hold(draw, dtype)
 
 
 def test_unused_rows_hold_anything(device, torch_seed):
@@ -186,3 +190,43 @@ def test_second_gradient_says_that_there_is_none(device, torch_seed):
     (g,) = torch.autograd.grad(tilewise.attention(**case).sum(), case["q"], create_graph=True)
     with pytest.raises(NotImplementedError, match="no second derivative"):
         g.sum().backward()
+
+
+def test_tensors_that_are_not_read_natively(device, torch_seed, monkeypatch):
+    """Before PyTorch 2.10 tensors come as tuples."""
+    classes = Torch.read_natively
+    case = qkv((2, 4, 2, 20, 47, 64, 32), torch.float16, device)
+    natively = run(**case, causal=True)
+    try:
+        assert not _native.use_exchange(object, object)
+        monkeypatch.setattr(Torch, "read_natively", ())
+        o, lse = run(**case, causal=True)
+        assert torch.equal(o, natively[0]) and torch.equal(lse, natively[1])
+        grads = torch.autograd.grad(o.sum(), list(case.values()))
+    finally:
+        assert _native.use_exchange(*classes) or not classes
+    same(device, grads, torch.autograd.grad(natively[0].sum(), list(case.values())))
+
+
+def test_parameters_subclasses_and_signs(device, torch_seed):
+    q = torch.randn(1, 9, 2, 16, device=device, dtype=torch.float16)
+    o = tilewise.attention(q, q, q)
+    assert tilewise.attention(torch.nn.Parameter(q), q, q).requires_grad
+
+    class Named(torch.Tensor):
+        pass
+    assert torch.equal(tilewise.attention(*[q.as_subclass(Named)] * 3).as_subclass(torch.Tensor), o)
+    turned = torch._neg_view(q)  # a view whose numbers are stored with the other sign
+    assert torch.equal(tilewise.attention(q, q, turned), -o)
+
+
+def test_shapes_change_from_call_to_call(device, torch_seed):
+    """A remembered plan is taken for its own shapes, dtypes and settings alone."""
+    for _ in range(3):
+        for dtype in dtypes(device):
+            for shape in SHAPES[:3]:
+                for mask in MASKS[:2]:
+                    case = {n: t.detach() for n, t in qkv(shape, dtype, device).items()}
+                    o = tilewise.attention(**case, **mask)
+                    ref = standard(**case, **mask, dtype=torch.float64)[0]
+                    assert o.dtype == dtype and (o - ref).abs().max() < 0.05

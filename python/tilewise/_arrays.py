@@ -2,7 +2,7 @@
 which stream to work. One class per framework; none is imported before an array of its kind arrives.
 
 A view is (address, dtype, device kind, device index, shape, strides in elements), the tuple that the
-native module reads. No data is copied.
+native module reads, or a tensor that it reads itself (python/native/exchange.h). No data is copied.
 """
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ F32, F16, BF16, I32 = range(4)
 DTYPES = {"float32": F32, "float16": F16, "bfloat16": BF16, "int32": I32}
 SPEC_NAMES = ("f32", "f16", "bf16", "i32")
 CPU, CUDA = 0, 1
+MOST_DIMS = 4  # that the native module reads
 _NUMPY_DTYPES: dict = {}  # dtype.name is slow
 
 
@@ -109,8 +110,9 @@ class CuPy:
 
 class Torch:
     """torch.Tensor without autograd, on torch's current stream of the tensor's device. tilewise._torch
-    differentiates."""
+    differentiates, and tells which classes the native module reads by itself: none before 2.10."""
 
+    read_natively: tuple = ()
     _dtypes: dict = {}
     _devices: dict = {}
 
@@ -145,10 +147,10 @@ class Torch:
         return array.data_ptr()
 
     @classmethod
-    def view(cls, name: str, array: Any) -> tuple:
-        number = cls._dtypes.get(array.dtype)
-        if number is None:
-            number = cls.dtype(name, array)
+    def view(cls, name: str, array: Any) -> Any:
+        number = cls.dtype(name, array)
+        if type(array) in cls.read_natively and array.dim() <= MOST_DIMS:
+            return array
         kind, index = cls.device(array)
         return array.data_ptr(), number, kind, index, array.shape, array.stride()
 
@@ -159,24 +161,20 @@ class Torch:
             return like.new_empty(shape, dtype=torch.float32)
         return like.new_empty(shape)
 
-    @staticmethod
-    def launch(like: Any, bytes_needed: int) -> tuple | None:
+    @classmethod
+    def launch(cls, like: Any, bytes_needed: int) -> tuple | None:
         device = like.device
         if device.type != "cuda":
             return None
         torch = sys.modules["torch"]
-        stream = _raw_stream(torch, device.index or 0)
+        stream = None  # the native module asks for it
+        if not cls.read_natively:
+            stream = torch.cuda.current_stream(device.index or 0).cuda_stream
         if not bytes_needed:
             return 0, 0, stream
         # torch's allocator frees in stream order: it may be dropped once the work is launched.
         room = torch.empty(bytes_needed, dtype=torch.uint8, device=device)
         return room.data_ptr(), bytes_needed, stream, room
-
-
-def _raw_stream(torch: Any, index: int) -> int:
-    """The current stream's handle; the public way makes an object of it first, 4 us."""
-    quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    return quick(index) if quick else torch.cuda.current_stream(index).cuda_stream
 
 
 class DLPack:

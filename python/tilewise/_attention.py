@@ -6,7 +6,8 @@ import sys
 from typing import Any, NamedTuple
 
 from . import _arrays
-from ._call import Incoming, Operands, Settings, backward, forward, one_framework, settings_of
+from ._call import (Incoming, Operands, Settings, backward, forward, one_framework, one_of,
+                    settings_of)
 
 _MOST_SETTINGS = 1024
 _settings: dict[tuple, Settings] = {}
@@ -25,9 +26,9 @@ def _remembered(names: tuple, values: tuple) -> Settings:
     try:
         found = _settings.get(values)
     except TypeError:  # a window given as a list
-        return settings_of(dict(zip(names, values)))
+        return one_of(settings_of(dict(zip(names, values))))
     if found is None:
-        found = settings_of(dict(zip(names, values)))
+        found = one_of(settings_of(dict(zip(names, values))))
         if len(_settings) >= _MOST_SETTINGS:
             _settings.clear()
         _settings[values] = found

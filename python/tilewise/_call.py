@@ -164,13 +164,14 @@ def spec_of(o: Operands, settings: Settings, device: tuple[int, int], dtype_of: 
 class Planned:
     """A native plan with what each call needs of it at hand."""
 
-    __slots__ = ("backward_bytes", "forward_bytes", "lse", "native", "o")
+    __slots__ = ("backward_bytes", "device", "forward_bytes", "lse", "native", "o")
 
     def __init__(self, spec: str) -> None:
         self.native = _native.make_plan(spec)
         self.forward_bytes = self.native.forward_bytes
         self.backward_bytes = self.native.backward_bytes
-        self.o = self.lse = None  # _Dense, of a plan that `planned` remembers
+        self.o = self.lse = None  # _Dense, and "cpu" or "cuda", of a plan that `planned` remembers
+        self.device = ""
 
 
 class _Dense(NamedTuple):
@@ -193,15 +194,28 @@ def _outputs(plan: Planned, framework: Any, o: Operands) -> Planned:
     rows = (q.shape[1], q.shape[0]) if len(q.shape) == 3 else (q.shape[0], q.shape[2], q.shape[1])
     plan.o = _dense((*q.shape[:-1], o.v.shape[-1]), framework.dtype("q", q), device)
     plan.lse = _dense(rows, _arrays.F32, device)
+    plan.device = "cpu" if device[0] == _arrays.CPU else "cuda"
     return plan
 
 
 _MOST_PLANS = 4096
 _plans: dict[tuple, Planned] = {}
+_settings: dict[Settings, Settings] = {}
+
+
+def one_of(settings: Settings) -> Settings:
+    """One object for these values: the native module tells settings apart by identity."""
+    if len(_settings) >= _MOST_PLANS:
+        _settings.clear()
+    return _settings.setdefault(settings, settings)
 
 
 def planned(framework: Any, o: Operands, settings: Settings) -> Planned:
     """The plan for these operands, remembered by everything that decides it."""
+    if framework is _arrays.Torch:
+        found = _native.find_seen(o, settings)
+        if found is not None:
+            return found
     # Only what is given goes into the key; a call is to cost microseconds.
     bias, slopes = o.bias, o.alibi_slopes
     key = (framework, o.q.shape, o.k.shape, o.v.shape, o.q.dtype, framework.device(o.q), settings,
@@ -217,12 +231,14 @@ def planned(framework: Any, o: Operands, settings: Settings) -> Planned:
         if len(_plans) >= _MOST_PLANS:
             _plans.clear()
         _plans[key] = found
+    if framework is _arrays.Torch:
+        _native.remember_seen(o, settings, found)
     return found
 
 
-def views_of(framework: Any, o: Operands, seed: int, offset: int) -> tuple:
+def views_of(framework: Any, names: tuple, arrays: tuple) -> tuple:
     view = framework.view
-    return (*[None if t is None else view(n, t) for n, t in zip(NAMES, o)], seed, offset)
+    return tuple([None if t is None else view(n, t) for n, t in zip(names, arrays)])
 
 
 def forward(framework: Any, o: Operands, settings: Settings, *, seed: int = 0, offset: int = 0,
@@ -237,7 +253,7 @@ def forward(framework: Any, o: Operands, settings: Settings, *, seed: int = 0, o
         shape, dtype, view = plan.lse
         lse = framework.empty(shape, dtype, q)
         lse_view = (framework.address(lse), *view)
-    plan.native.run_forward(views_of(framework, o, seed, offset), (out_view, lse_view),
+    plan.native.run_forward(views_of(framework, NAMES, o), (seed, offset), (out_view, lse_view),
                             framework.launch(q, plan.forward_bytes))
     return out, lse
 
@@ -251,6 +267,9 @@ class Incoming(NamedTuple):
     d_lse: Any = None
 
 
+_GRADIENTS = ("o", "lse", "d_o", "d_lse", "dq", "dk", "dv", "dbias", "dsink")
+
+
 def backward(framework: Any, o: Operands, settings: Settings, incoming: Incoming, *, seed: int = 0,
              offset: int = 0, want: tuple[bool, bool] = (False, False)) -> tuple:
     """(dQ, dK, dV, dBias or None, dSink or None); `want` asks for the last two."""
@@ -258,10 +277,8 @@ def backward(framework: Any, o: Operands, settings: Settings, incoming: Incoming
     dq, dk, dv = (framework.empty(tuple(t.shape), framework.dtype("q", t), t) for t in o[:3])
     dbias = framework.empty(tuple(o.bias.shape), _arrays.F32, o.bias) if want[0] else None
     dsink = framework.empty(tuple(o.sink.shape), _arrays.F32, o.sink) if want[1] else None
-    names = ("o", "lse", "d_o", "d_lse", "dq", "dk", "dv", "dbias", "dsink")
-    views = tuple(None if t is None else framework.view(n, t)
-                  for n, t in zip(names, (*incoming, dq, dk, dv, dbias, dsink)))
-    plan.native.run_backward(views_of(framework, o, seed, offset), views,
+    gradients = views_of(framework, _GRADIENTS, (*incoming, dq, dk, dv, dbias, dsink))
+    plan.native.run_backward(views_of(framework, NAMES, o), (seed, offset), gradients,
                              framework.launch(o.q, plan.backward_bytes))
     return dq, dk, dv, dbias, dsink
 

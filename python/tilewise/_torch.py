@@ -12,8 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import _native
 from ._arrays import Torch
-from ._call import NAMES, Incoming, Operands, Settings, backward, forward, one_framework
+from ._call import (NAMES, Incoming, Operands, Planned, Settings, backward, forward, one_framework,
+                    one_of, planned)
+
+_CLASSES = (Tensor, torch.nn.Parameter)  # exactly these hold their own memory
+if _native.use_exchange(*_CLASSES):
+    Torch.read_natively = _CLASSES
 
 _GRADED = ("q", "k", "v", "bias", "sink")  # what has a gradient
 _INPUTS = ("Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? bias, Tensor? sink, "
@@ -36,10 +42,9 @@ def _drawn_seed(settings: Settings, seed: int | None) -> int:
     return int(torch.randint(0, 1 << 62, (), dtype=torch.int64))
 
 
-def _check(operands: Operands) -> bool:
-    """All torch's and on one device; tells whether any wants a gradient. One pass: it is on every
-    call's way."""
-    device, wanted = operands.q.device, False
+def _check(operands: Operands) -> None:
+    """All torch's and on one device."""
+    device = operands.q.device
     for name, tensor in zip(NAMES, operands):
         if tensor is None and name not in ("q", "k", "v"):
             continue
@@ -48,12 +53,19 @@ def _check(operands: Operands) -> bool:
         if tensor.device != device:
             raise ValueError(f"{name} is on {tensor.device} and q is on {device}; accepted: all "
                              "tensors on one device")
-        if tensor.requires_grad:
-            wanted = True
-            if name not in _GRADED and torch.is_grad_enabled():
-                raise NotImplementedError(f"{name} requires a gradient, and there is none; accepted: "
-                                          f"gradients of {', '.join(_GRADED)}")
-    return wanted and torch.is_grad_enabled()
+
+
+def _graded(operands: Operands) -> bool:
+    """Whether a gradient is wanted. On every call's way."""
+    if not torch.is_grad_enabled():
+        return False
+    q, k, v, slopes, bias, sink = operands[:6]
+    if slopes is not None and slopes.requires_grad:
+        raise NotImplementedError("alibi_slopes requires a gradient, and there is none; accepted: "
+                                  f"gradients of {', '.join(_GRADED)}")
+    return (q.requires_grad or k.requires_grad or v.requires_grad
+            or (bias is not None and bias.requires_grad)
+            or (sink is not None and sink.requires_grad))
 
 
 # --- the operators ---------------------------------------------------------------------------------
@@ -78,7 +90,7 @@ def _seed_tensor(settings: Settings, like: Tensor, seed: int | None = None) -> T
 
 @torch.library.impl("tilewise::forward", ("cpu", "cuda"))
 def _forward_op(*args: Any) -> tuple:
-    operands, settings = Operands(*args[:_TENSORS]), Settings(*args[_TENSORS + 1:])
+    operands, settings = Operands(*args[:_TENSORS]), one_of(Settings(*args[_TENSORS + 1:]))
     _check(operands)
     seed = _drawn_seed(settings, args[_TENSORS])
     out, lse = forward(Torch, operands, settings, seed=seed)
@@ -101,7 +113,7 @@ def _no_gradient(like: Tensor) -> Tensor:
 @torch.library.impl("tilewise::backward", ("cpu", "cuda"))
 def _backward_op(*args: Any) -> tuple:
     d_o, d_lse, o, lse, seed = args[:5]
-    operands, settings = Operands(*args[5:5 + _TENSORS]), Settings(*args[5 + _TENSORS:-2])
+    operands, settings = Operands(*args[5:5 + _TENSORS]), one_of(Settings(*args[5 + _TENSORS:-2]))
     grads = backward(Torch, operands, settings, Incoming(o, lse, _readable(d_o), d_lse),
                      seed=int(seed) if seed.numel() else 0, want=args[-2:])
     return tuple(_no_gradient(operands.q) if g is None else g for g in grads)
@@ -153,33 +165,61 @@ torch.library.register_autograd("tilewise::forward", _backward_formula,
 
 # --- eager -----------------------------------------------------------------------------------------
 
+def _forward(plan: Planned, operands: Operands, settings: Settings, seed: int,
+             want_lse: bool) -> tuple:
+    """(O, LSE or None); `forward` without what only other frameworks need."""
+    if not Torch.read_natively:
+        return forward(Torch, operands, settings, seed=seed, want_lse=want_lse)
+    q, bytes_needed = operands.q, plan.forward_bytes
+    o = q.new_empty(plan.o.shape)
+    lse = q.new_empty(plan.lse.shape, dtype=torch.float32) if want_lse else None
+    plan.native.run_forward(operands, (seed, 0), (o, lse),
+                            Torch.launch(q, bytes_needed) if bytes_needed else None)
+    return o, lse
+
+
+def _backward(plan: Planned, operands: Operands, settings: Settings, seed: int, incoming: tuple,
+              want: tuple) -> tuple:
+    """(dQ, dK, dV, dBias or None, dSink or None); `backward`, likewise."""
+    if not Torch.read_natively or type(incoming[2]) not in _CLASSES:
+        return backward(Torch, operands, settings, Incoming(*incoming), seed=seed, want=want)
+    q, k, v, _, bias, sink, *_ = operands
+    grads = (q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape),
+             bias.new_empty(bias.shape, dtype=torch.float32) if want[0] else None,
+             sink.new_empty(sink.shape) if want[1] else None)
+    plan.native.run_backward(operands, (seed, 0), incoming + grads,
+                             Torch.launch(q, plan.backward_bytes))
+    return grads
+
+
 class _Attention(torch.autograd.Function):
-    """The operators' formula without the dispatcher. `rest` are the operands that have no gradient:
-    the fewer arguments, the cheaper the call."""
+    """The operators' formula without the dispatcher. `call` is what `_forward` takes, and whether LSE
+    is returned."""
 
     @staticmethod
-    def forward(ctx: Any, seed: int, settings: Settings, rest: tuple, *graded: Any) -> tuple:
-        o, lse = forward(Torch, _joined(graded, rest), settings, seed=seed)
+    def forward(ctx: Any, call: tuple, *graded: Any) -> Any:
+        plan, operands, settings, seed, return_lse = call
+        o, lse = _forward(plan, operands, settings, seed, True)
         ctx.set_materialize_grads(False)
-        ctx.rest, ctx.settings, ctx.seed = rest, settings, seed
+        ctx.how = plan, settings, seed, operands.alibi_slopes, operands[6:]
         ctx.save_for_backward(*graded, o, lse)
-        return o, lse
+        return (o, lse) if return_lse else o
 
     @staticmethod
-    def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple:
-        *graded, o, lse = ctx.saved_tensors
-        want_q, want_k, want_v, *want = ctx.needs_input_grad[3:]
-        want = [t is not None and w for t, w in zip(graded[3:], want)]
+    def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None = None) -> tuple:
+        q, k, v, bias, sink, o, lse = ctx.saved_tensors
+        plan, settings, seed, slopes, lengths = ctx.how
+        operands = Operands(q, k, v, slopes, bias, sink, *lengths)
+        _, want_q, want_k, want_v, want_bias, want_sink = ctx.needs_input_grad
         d_o = torch.zeros_like(o) if d_o is None else _readable(d_o)
-        dq, dk, dv, dbias, dsink = backward(
-            Torch, _joined(graded, ctx.rest), ctx.settings, Incoming(o, lse, d_o, d_lse),
-            seed=ctx.seed, want=want)
+        dq, dk, dv, dbias, dsink = _backward(plan, operands, settings, seed, (o, lse, d_o, d_lse),
+                                             (want_bias, want_sink))
         if dbias is not None:
-            dbias = dbias.to(graded[3].dtype)
+            dbias = dbias.to(bias.dtype)
         if torch.is_grad_enabled():  # create_graph=True
-            dq, dk, dv = _NoSecondDerivative.apply((dq, dk, dv), *graded[:3], d_o)
-        return (None, None, None, dq if want_q else None, dk if want_k else None,
-                dv if want_v else None, dbias, dsink)
+            dq, dk, dv = _NoSecondDerivative.apply((dq, dk, dv), q, k, v, d_o)
+        return (None, dq if want_q else None, dk if want_k else None, dv if want_v else None, dbias,
+                dsink)
 
 
 class _NoSecondDerivative(torch.autograd.Function):
@@ -196,22 +236,23 @@ class _NoSecondDerivative(torch.autograd.Function):
                                   "once, or an eager attention where create_graph needs more")
 
 
-def _joined(graded: tuple, rest: tuple) -> Operands:
-    q, k, v, bias, sink = graded
-    return Operands(q, k, v, rest[0], bias, sink, *rest[1:])
-
-
-# Function.apply but for its care of functorch's transforms, which never come this way (_plain).
+# Function.apply but for its care of functorch's transforms, which never come this way (_alone).
 _apply = super(torch.autograd.Function, _Attention).apply
 _functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+_is_compiling = torch.compiler.is_compiling
+
+
+def _alone() -> bool:
+    """No one looks over the shoulder: no compiler, no mode, no transform."""
+    return not _is_compiling() and _dispatch_modes() == 0 and _functorch_level() is None
 
 
 def _plain(operands: Operands) -> bool:
-    """No one looks over the shoulder: no compiler, no fake tensor, no mode, no transform."""
-    return (type(operands.q) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
-            and _dispatch_modes() == 0 and _functorch_level() is None
-            and operands.q.device.type in ("cpu", "cuda"))
+    """Nothing but memory of a CPU or a GPU: no fake tensor, no subclass, no sign that is still to be
+    turned."""
+    return operands.q.device.type in ("cpu", "cuda") and all(
+        t is None or (type(t) in _CLASSES and not t.is_neg()) for t in operands)
 
 
 def _autocast(operands: Operands) -> Operands:
@@ -226,18 +267,31 @@ def _autocast(operands: Operands) -> Operands:
     return operands._replace(**{n: t.to(dtype) for n, t in zip("qkv", operands[:3])})
 
 
+def _seen(operands: Operands, settings: Settings) -> Planned | None:
+    """The plan of a call that needs no second look: plain tensors of shapes seen before."""
+    plan = _native.find_seen(operands, settings)
+    if plan is None or torch.is_autocast_enabled(plan.device):
+        return None
+    q, k, v = operands[:3]
+    return None if q.is_neg() or k.is_neg() or v.is_neg() else plan
+
+
 def attention(operands: Operands, settings: Settings, seed: int | None, return_lse: bool) -> Any:
     """tilewise.attention on torch tensors."""
-    graded = _check(operands)
-    operands = _autocast(operands)
-    if not _plain(operands):
-        seed = None if seed is None else _as_int64(seed)
-        o, lse, _ = torch.ops.tilewise.forward(*operands, seed, *settings)
-    else:
-        seed = _drawn_seed(settings, seed)
-        if graded:
-            q, k, v, slopes, bias, sink, *lengths = operands
-            o, lse = _apply(seed, settings, (slopes, *lengths), q, k, v, bias, sink)
-        else:
-            o, lse = forward(Torch, operands, settings, seed=seed, want_lse=return_lse)
+    alone = _alone()
+    plan = _seen(operands, settings) if alone else None
+    if plan is None:
+        _check(operands)
+        _graded(operands)  # raises for what has none
+        operands = _autocast(operands)
+        if not alone or not _plain(operands):
+            seed = None if seed is None else _as_int64(seed)
+            o, lse, _ = torch.ops.tilewise.forward(*operands, seed, *settings)
+            return (o, lse) if return_lse else o
+        plan = planned(Torch, operands, settings)
+    seed = _drawn_seed(settings, seed)
+    if _graded(operands):
+        return _apply((plan, operands, settings, seed, return_lse), operands.q, operands.k, operands.v,
+                      operands.bias, operands.sink)
+    o, lse = _forward(plan, operands, settings, seed, return_lse)
     return (o, lse) if return_lse else o
