@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy over the sources of a build directory's compile_commands.json: src/ and tools/
-only, in parallel, and skipping what was clean before and has not changed since (a stamp in the build
+"""Runs clang-tidy over the sources of a build directory's compile_commands.json that lie in the given
+folders, in parallel, and skipping what was clean before and has not changed since (a stamp in the build
 directory holds the hash of the file, of every header and of the rules)."""
 import argparse
 import concurrent.futures
@@ -32,15 +32,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("folders", nargs="*", default=["src", "tools"])
     args = parser.parse_args()
 
-    headers = sorted(p for top in ("include", "src", "tools") for p in (ROOT / top).rglob("*")
+    headers = sorted(p for top in {"include", "src", "tools", *args.folders}
+                     for p in (ROOT / top).rglob("*")
                      if p.suffix in (".h", ".hpp"))
     rules = digest([ROOT / ".clang-tidy", *headers])
     commands = json.loads((args.build / "compile_commands.json").read_text())
     sources = sorted({pathlib.Path(c["file"]) for c in commands
-                      if pathlib.Path(c["file"]).is_relative_to(ROOT / "src")
-                      or pathlib.Path(c["file"]).is_relative_to(ROOT / "tools")})
+                      if any(pathlib.Path(c["file"]).is_relative_to(ROOT / f)
+                             for f in args.folders)})
     stamps = args.build / "tidy"
     stamps.mkdir(exist_ok=True)
     todo = {s: stamps / (digest([s]) + rules[:16]) for s in sources}

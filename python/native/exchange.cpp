@@ -92,7 +92,8 @@ bool read_exchanged(nb::handle object, Tensor& out) {
 
 void* exchange_stream(int device_index) {
   void* stream = nullptr;
-  if (exchange && exchange->current_stream(kCudaMemory, device_index, &stream) != 0) throw nb::python_error();
+  if (exchange && exchange->current_stream(kCudaMemory, device_index, &stream) != 0)
+    throw nb::python_error();
   return stream;
 }
 

@@ -41,12 +41,11 @@ struct Room {
     nb::object stream = nb::none();
     if (!launch.is_none()) {
       const auto given = nb::cast<nb::tuple>(launch);
-      at.workspace = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(given[0]));
+      at.workspace = address(given[0]);
       at.workspace_bytes = nb::cast<std::size_t>(given[1]);
       stream = given[2];
     }
-    at.stream = stream.is_none() ? exchange_stream(plan.device.index)
-                                 : reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream));
+    at.stream = stream.is_none() ? exchange_stream(plan.device.index) : address(stream);
   }
   Workspace own;
   Launch at;

@@ -48,7 +48,7 @@ class Key {
     hash_ = (hash_ ^ word) * 0x9E3779B97F4A7C15u;
     hash_ ^= hash_ >> 29;
   }
-  std::array<std::uint64_t, 1 + kOperands * (1 + kMaxRank)> words_;
+  std::array<std::uint64_t, 1 + kOperands*(1 + kMaxRank)> words_;
   std::size_t count_ = 0;
   std::uint64_t hash_ = 0;
 };

@@ -1,5 +1,6 @@
-// The plans of calls seen before, found by what decides a plan: the settings, and the dtypes, shapes
-// and presence of the operands. In Python the same would cost as much as a short attention's launch.
+// The plans of calls seen before, found by what decides a plan: the settings, and the dtypes,
+// shapes and presence of the operands. In Python the same would cost as much as a short attention's
+// launch.
 #pragma once
 
 #include <nanobind/nanobind.h>

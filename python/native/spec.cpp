@@ -67,43 +67,41 @@ bool read(std::string_view text, Bias& out) {
 
 using Reader = bool (*)(std::string_view, Request&);
 
-#define TILEWISE_FIELD(name, place)                                             \
-  {                                                                             \
-    name, [](std::string_view text, Request& r) { return read(text, r.place); } \
-  }
+#define TILEWISE_FIELD(place) \
+  ([](std::string_view text, Request& r) { return read(text, r.place); })
 const std::map<std::string_view, Reader>& readers() {
   static const std::map<std::string_view, Reader> table = {
-      TILEWISE_FIELD("batch", problem.batch),
-      TILEWISE_FIELD("heads_q", problem.heads_q),
-      TILEWISE_FIELD("heads_kv", problem.heads_kv),
-      TILEWISE_FIELD("seq_q", problem.seq_q),
-      TILEWISE_FIELD("seq_kv", problem.seq_kv),
-      TILEWISE_FIELD("head_dim", problem.head_dim),
-      TILEWISE_FIELD("head_dim_v", problem.head_dim_v),
-      TILEWISE_FIELD("dtype", problem.dtype),
-      TILEWISE_FIELD("scale", problem.scale),
-      TILEWISE_FIELD("softcap", problem.softcap),
-      TILEWISE_FIELD("causal", problem.mask.causal),
-      TILEWISE_FIELD("left", problem.mask.left),
-      TILEWISE_FIELD("right", problem.mask.right),
-      TILEWISE_FIELD("align", problem.mask.align),
-      TILEWISE_FIELD("alibi", problem.alibi),
-      TILEWISE_FIELD("bias", problem.bias),
-      TILEWISE_FIELD("sink", problem.sink),
-      TILEWISE_FIELD("dropout_p", problem.dropout_p),
-      TILEWISE_FIELD("cu_seqlens_q", problem.varlen.cu_seqlens_q),
-      TILEWISE_FIELD("cu_seqlens_kv", problem.varlen.cu_seqlens_kv),
-      TILEWISE_FIELD("seqused_q", problem.varlen.seqused_q),
-      TILEWISE_FIELD("seqused_kv", problem.varlen.seqused_kv),
-      TILEWISE_FIELD("total_q", problem.varlen.total_q),
-      TILEWISE_FIELD("total_kv", problem.varlen.total_kv),
-      TILEWISE_FIELD("device", device),
-      TILEWISE_FIELD("kernel", options.kernel),
-      TILEWISE_FIELD("isa", options.isa),
-      TILEWISE_FIELD("threads", options.threads),
-      TILEWISE_FIELD("deterministic", options.deterministic),
-      TILEWISE_FIELD("tile_q", options.tile_q),
-      TILEWISE_FIELD("tile_kv", options.tile_kv),
+      {"batch", TILEWISE_FIELD(problem.batch)},
+      {"heads_q", TILEWISE_FIELD(problem.heads_q)},
+      {"heads_kv", TILEWISE_FIELD(problem.heads_kv)},
+      {"seq_q", TILEWISE_FIELD(problem.seq_q)},
+      {"seq_kv", TILEWISE_FIELD(problem.seq_kv)},
+      {"head_dim", TILEWISE_FIELD(problem.head_dim)},
+      {"head_dim_v", TILEWISE_FIELD(problem.head_dim_v)},
+      {"dtype", TILEWISE_FIELD(problem.dtype)},
+      {"scale", TILEWISE_FIELD(problem.scale)},
+      {"softcap", TILEWISE_FIELD(problem.softcap)},
+      {"causal", TILEWISE_FIELD(problem.mask.causal)},
+      {"left", TILEWISE_FIELD(problem.mask.left)},
+      {"right", TILEWISE_FIELD(problem.mask.right)},
+      {"align", TILEWISE_FIELD(problem.mask.align)},
+      {"alibi", TILEWISE_FIELD(problem.alibi)},
+      {"bias", TILEWISE_FIELD(problem.bias)},
+      {"sink", TILEWISE_FIELD(problem.sink)},
+      {"dropout_p", TILEWISE_FIELD(problem.dropout_p)},
+      {"cu_seqlens_q", TILEWISE_FIELD(problem.varlen.cu_seqlens_q)},
+      {"cu_seqlens_kv", TILEWISE_FIELD(problem.varlen.cu_seqlens_kv)},
+      {"seqused_q", TILEWISE_FIELD(problem.varlen.seqused_q)},
+      {"seqused_kv", TILEWISE_FIELD(problem.varlen.seqused_kv)},
+      {"total_q", TILEWISE_FIELD(problem.varlen.total_q)},
+      {"total_kv", TILEWISE_FIELD(problem.varlen.total_kv)},
+      {"device", TILEWISE_FIELD(device)},
+      {"kernel", TILEWISE_FIELD(options.kernel)},
+      {"isa", TILEWISE_FIELD(options.isa)},
+      {"threads", TILEWISE_FIELD(options.threads)},
+      {"deterministic", TILEWISE_FIELD(options.deterministic)},
+      {"tile_q", TILEWISE_FIELD(options.tile_q)},
+      {"tile_kv", TILEWISE_FIELD(options.tile_kv)},
   };
   return table;
 }

@@ -28,6 +28,12 @@ std::uint64_t bits(PyObject* object) {
 
 }  // namespace
 
+void* address(nb::handle number) {
+  void* const value = PyLong_AsVoidPtr(number.ptr());
+  if (!value && PyErr_Occurred()) throw nb::python_error();
+  return value;
+}
+
 void expect_count(nb::handle tuple, int count) {
   if (!PyTuple_Check(tuple.ptr()) || PyTuple_Size(tuple.ptr()) != count)
     throw nb::type_error("a native call takes tuples as tilewise's Python side makes them");
@@ -38,11 +44,12 @@ Tensor tensor_of(nb::handle view) {
   if (view.is_none()) return t;
   if (is_exchanged(view)) {
     if (read_exchanged(view, t)) return t;
-    throw nb::type_error("a tensor's device or dtype is not known; accepted: cpu and cuda, float32, "
-                         "float16, bfloat16, int32");
+    throw nb::type_error(
+        "a tensor's device or dtype is not known; accepted: cpu and cuda, float32, "
+        "float16, bfloat16, int32");
   }
   expect_count(view, 6);
-  t.data = reinterpret_cast<void*>(static_cast<std::uintptr_t>(bits(item(view, 0))));
+  t.data = address(item(view, 0));
   t.dtype = static_cast<DType>(integer(item(view, 1)));
   t.device.kind = static_cast<Device::Kind>(integer(item(view, 2)));
   t.device.index = static_cast<int>(integer(item(view, 3)));

@@ -1,6 +1,6 @@
 // Tensors as the Python side hands them over: a tuple (address, dtype, device kind, device index,
-// shape, strides in elements), PyTorch's own where exchange.h reads it, or None for a tensor that is
-// not given.
+// shape, strides in elements), PyTorch's own where exchange.h reads it, or None for a tensor that
+// is not given.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,6 +22,9 @@ Outputs outputs_of(nanobind::handle views);
 
 // (o, lse, d_o, d_lse, dq, dk, dv, dbias, dsink)
 Gradients gradients_of(nanobind::handle views);
+
+// A Python integer as a pointer.
+void* address(nanobind::handle number);
 
 // TypeError unless it is a tuple of `count`.
 void expect_count(nanobind::handle tuple, int count);
