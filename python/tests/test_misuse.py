@@ -44,11 +44,27 @@ Q = ones(2, 6, 4, 8)
     ({"tile_q": 7}, ValueError, "tile_q is 7"),
     ({"threads": -1}, ValueError, "threads is -1"),
     ({"causl": True}, TypeError, "causl"),
+    ({"causal": "no"}, TypeError, "causal is 'no'; accepted: a bool"),
+    ({"scale": "1"}, TypeError, "scale is a str; accepted: a number"),
+    ({"softcap": None}, TypeError, "softcap is a NoneType; accepted: a number"),
+    ({"threads": 1.5}, TypeError, "threads is a float; accepted: an int"),
+    ({"window": (1.5, 0)}, TypeError, r"window\[0\] is a float"),
+    ({"seed": "a", "dropout_p": 0.1}, TypeError, "seed is a str; accepted: an int"),
 ], ids=str)
 def test_message(change, error, words):
     call = {"q": Q, "k": Q, "v": Q} | change
     with pytest.raises(error, match=words):
         tilewise.attention(**call)
+
+
+def test_unknown_keywords_are_named():
+    o, lse = tilewise.attention(Q, Q, Q, return_lse=True)
+    with pytest.raises(TypeError, match=r"attention_backward\(\) got an unexpected .* 'causl'"):
+        tilewise.attention_backward(o, Q, Q, Q, o, lse, causl=True)
+    with pytest.raises(TypeError, match=r"plan\(\) got an unexpected .* 'causl'"):
+        tilewise.plan(Q, Q, Q, causl=True)
+    with pytest.raises(TypeError, match="seed is a float"):
+        tilewise.attention_backward(o, Q, Q, Q, o, lse, dropout_p=0.1, seed=1.0)
 
 
 @pytest.mark.parametrize(("cu", "words"), [

@@ -6,8 +6,8 @@ import sys
 from typing import Any, NamedTuple
 
 from . import _arrays
-from ._call import (Incoming, Operands, Settings, backward, forward, one_framework, one_of,
-                    settings_of)
+from ._call import (Incoming, Operands, Settings, backward, forward, integer, one_framework,
+                    one_of, settings_of)
 
 _MOST_SETTINGS = 1024
 _settings: dict[tuple, Settings] = {}
@@ -22,13 +22,13 @@ def _compiling() -> bool:
 def _remembered(names: tuple, values: tuple) -> Settings:
     """settings_of, without paying for it on every call."""
     if _compiling():
-        return settings_of(dict(zip(names, values)))
+        return settings_of("attention", dict(zip(names, values)))
     try:
         found = _settings.get(values)
     except TypeError:  # a window given as a list
-        return one_of(settings_of(dict(zip(names, values))))
+        return one_of(settings_of("attention", dict(zip(names, values))))
     if found is None:
-        found = one_of(settings_of(dict(zip(names, values))))
+        found = one_of(settings_of("attention", dict(zip(names, values))))
         if len(_settings) >= _MOST_SETTINGS:
             _settings.clear()
         _settings[values] = found
@@ -64,10 +64,12 @@ def _seed(settings: Settings, seed: Any) -> int:
             raise ValueError("seed is None with dropout; accepted here: an int, so that the backward "
                              "can draw the same mask (PyTorch tensors may leave it out)")
         return 0
-    return int(seed)
+    return seed
 
 
 def _run(operands: Operands, settings: Settings, seed: Any, return_lse: bool) -> Any:
+    if seed is not None:
+        seed = integer("seed", seed)
     backend = _backend(operands.q)
     if backend is not None:
         return backend.attention(operands, settings, seed, return_lse)
@@ -186,8 +188,10 @@ def attention_backward(d_o: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, d_
         As `attention`; NotImplementedError where the device has no backward for this problem.
     """
     options.pop("return_lse", None)
+    if seed is not None:
+        seed = integer("seed", seed)
     tensors = {n: options.pop(n) for n in Operands._fields[3:] if n in options}
-    settings = settings_of(options)
+    settings = settings_of("attention_backward", options)
     names = [*Operands._fields, "o", "lse", "d_o", "d_lse"]
     operands = Operands(q, k, v, **tensors)
     arrays = [_arrays.from_dlpack(n, a) for n, a in zip(names, (*operands, o, lse, d_o, d_lse))]

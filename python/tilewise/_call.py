@@ -50,9 +50,6 @@ class Settings(NamedTuple):
 
 
 _ALIGNS = ("bottom-right", "top-left")
-_FLAGS = ("causal", "deterministic")
-_FLOATS = ("softcap", "dropout_p")
-_WORDS = ("align", "kernel", "isa")
 
 
 def _word(name: str, value: Any) -> str:
@@ -65,32 +62,51 @@ def _word(name: str, value: Any) -> str:
     return value
 
 
+def _real(name: str, value: Any) -> float:
+    if isinstance(value, str) or not hasattr(type(value), "__float__"):
+        raise TypeError(f"{name} is a {type(value).__name__}; accepted: a number")
+    return float(value)
+
+
+def integer(name: str, value: Any) -> int:
+    """`value` as a Python int; TypeError naming the argument."""
+    if not hasattr(type(value), "__index__"):
+        raise TypeError(f"{name} is a {type(value).__name__}; accepted: an int")
+    return operator.index(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if isinstance(value, str) or value is None or value not in (0, 1):
+        raise TypeError(f"{name} is {value!r}; accepted: a bool")
+    return bool(value)
+
+
 def _window(value: Any) -> tuple[int, int]:
     if value is None:
         return -1, -1
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise ValueError(f"window is {value!r}; accepted: None or (left, right), -1 for unbounded")
-    return operator.index(value[0]), operator.index(value[1])
+    return integer("window[0]", value[0]), integer("window[1]", value[1])
 
 
-def settings_of(options: dict) -> Settings:
-    """Settings from keyword arguments: their types made sure of, `window` taken apart."""
+_READERS = {"causal": _flag, "deterministic": _flag, "align": _word, "kernel": _word, "isa": _word,
+            "scale": _real, "softcap": _real, "dropout_p": _real, "threads": integer,
+            "tile_q": integer, "tile_kv": integer, "max_seqlen_q": integer, "max_seqlen_kv": integer}
+_OPTIONAL = {"scale": None, "max_seqlen_q": -1, "max_seqlen_kv": -1}  # what None means there
+
+
+def settings_of(function: str, options: dict) -> Settings:
+    """Settings from the keyword arguments of `function`: types made sure of, `window` taken apart."""
     values: dict[str, Any] = {}
     for name, value in options.items():
         if name == "window":
             values["left"], values["right"] = _window(value)
-        elif name == "scale":
-            values[name] = None if value is None else float(value)
-        elif name in _WORDS:
-            values[name] = _word(name, value)
-        elif name in _FLAGS:
-            values[name] = bool(value)
-        elif name in _FLOATS:
-            values[name] = float(value)
-        elif name in ("max_seqlen_q", "max_seqlen_kv"):
-            values[name] = -1 if value is None else operator.index(value)
+        elif name not in _READERS:
+            raise TypeError(f"{function}() got an unexpected keyword argument '{name}'")
+        elif value is None and name in _OPTIONAL:
+            values[name] = _OPTIONAL[name]
         else:
-            values[name] = operator.index(value)
+            values[name] = _READERS[name](name, value)
     return Settings(**values)
 
 

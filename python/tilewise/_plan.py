@@ -92,7 +92,7 @@ def plan(q: Any, k: Any, v: Any, *, dtype: Any = "float32", device: Any = None,
     options = {n: v for n, v in options.items() if n not in ("seed", "return_lse")}
     given = {"q": q, "k": k, "v": v, **{n: options.pop(n) for n in NAMES[3:] if n in options}}
     operands = Operands(**{n: _stand_in(n, a, dtype) for n, a in given.items()})
-    return Plan(spec_of(operands, settings_of(options), _device_of(device, q),
+    return Plan(spec_of(operands, settings_of("plan", options), _device_of(device, q),
                         lambda name, stand_in: stand_in.dtype))
 
 
