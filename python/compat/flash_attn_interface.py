@@ -18,9 +18,8 @@ __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_qkvpacked_func",
 def _run(q: Any, k: Any, v: Any, lengths: Lengths, options: dict) -> Any:
     for name in ("qv", "q_descale", "k_descale", "v_descale", "attention_chunk"):
         refuse(name, options.pop(name, None))
-    wanted = options["return_attn_probs"]
-    out, lse, _ = attend(q, k, v, lengths, options | {"return_attn_probs": False})
-    return (out, lse) if wanted else out
+    found = attend(q, k, v, lengths, options)
+    return found[:2] if options["return_attn_probs"] else found
 
 
 def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descale=None,

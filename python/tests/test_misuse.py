@@ -86,6 +86,13 @@ def test_torch_mixes():
         tilewise.attention(q, q.to("meta"), q)
     with pytest.raises(TypeError, match="dtype torch.float64"):
         tilewise.attention(q.double(), q.double(), q.double())
+    for _ in range(2):
+        with pytest.raises(TypeError, match="seqused_kv has dtype torch.int64"):
+            tilewise.attention(q, q, q, seqused_kv=torch.ones(1, dtype=torch.int64))
+        with pytest.raises(TypeError, match="v has dtype torch.float64"):
+            tilewise.attention(q, q, q.double())
+        with pytest.raises(ValueError, match="sink has rank 5; accepted: at most 4"):
+            tilewise.attention(q, q, q, sink=torch.ones(1, 1, 1, 1, 1))
 
 
 def test_a_gpu_that_is_not_there():
@@ -154,3 +161,88 @@ def test_any_packed_call(q, cu, longest, k, same, options):
                                   max_seqlen_kv=longest, **options)
     except USUAL as error:
         assert str(error)
+
+
+def as_torch(value, grad):
+    """A NumPy array as a tensor that may want a gradient, anything else as it is."""
+    torch = pytest.importorskip("torch")
+    if not isinstance(value, np.ndarray):
+        return value
+    tensor = torch.from_numpy(value.copy())
+    if tensor.dim() > 1 and not value.flags.c_contiguous:
+        tensor = tensor.transpose(0, 1)
+    return tensor.requires_grad_(grad and tensor.is_floating_point())
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(q=arrays(4), same=st.booleans(), k=arrays(4) | ANY, v=arrays(4) | ANY, grad=st.booleans(),
+       backward=st.booleans(), options=st.fixed_dictionaries({}, optional=OPTIONS))
+def test_any_torch_call(q, same, k, v, grad, backward, options):
+    q = as_torch(q, grad)
+    k, v = (q if same else as_torch(x, grad) for x in (k, v))
+    options = {n: as_torch(x, grad) for n, x in options.items()}
+    try:
+        for _ in range(2):  # the second time by the plan that is remembered
+            out = tilewise.attention(q, k, v, **options)
+            out = sum(t[t.isfinite()].sum() for t in out) if isinstance(out, tuple) else out.sum()
+            if backward:
+                out.backward()
+    except USUAL as error:
+        assert str(error)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(q=arrays(4), o=arrays(4) | ANY, lse=arrays(3) | ANY, d_o=arrays(4) | ANY, like=st.booleans(),
+       options=st.fixed_dictionaries({}, optional=OPTIONS | {"d_lse": ANY | arrays(3)}))
+def test_any_backward_call(q, o, lse, d_o, like, options):
+    if like:
+        o, d_o = q, q
+        lse = np.zeros((q.shape[0], q.shape[2], q.shape[1]), np.float32)
+    try:
+        tilewise.attention_backward(d_o, q, q, q, o, lse, **options)
+    except USUAL as error:
+        assert str(error)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(o1=arrays(4) | ANY, lse1=arrays(3) | ANY, o2=arrays(4) | ANY, lse2=arrays(3) | ANY)
+def test_any_merge(o1, lse1, o2, lse2):
+    try:
+        tilewise.merge(o1, lse1, o2, lse2)
+    except USUAL as error:
+        assert str(error)
+
+
+SHAPE = st.lists(INTEGERS, max_size=5).map(tuple) | ANY
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(q=SHAPE, k=SHAPE, v=SHAPE, same=st.booleans(),
+       dtype=st.sampled_from(["float32", "bf16", "int8", None, 3]),
+       device=st.sampled_from([None, "cpu", "cuda", "cuda:1", "cuda:x", "tpu", 7]),
+       options=st.fixed_dictionaries({}, optional=OPTIONS))
+def test_any_plan(q, k, v, same, dtype, device, options):
+    try:
+        str(tilewise.plan(q, q if same else k, q if same else v, dtype=dtype, device=device, **options))
+    except USUAL as error:
+        assert str(error)
+
+
+JUNK = st.recursive(st.none() | INTEGERS | st.text(max_size=2) | REAL,
+                    lambda inner: st.lists(inner, max_size=12).map(tuple), max_leaves=30)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(a=JUNK, b=JUNK, c=JUNK, d=JUNK, spec=st.text(max_size=20))
+def test_native_calls_with_anything(a, b, c, d, spec):
+    """What isn't a tuple of what it should be is refused; addresses are believed, so none is made up."""
+    from tilewise import _native
+
+    plan = _native.make_plan("batch=0 heads_q=1 heads_kv=1 seq_q=1 seq_kv=1 head_dim=8 head_dim_v=8")
+    for call in (lambda: plan.run_forward(a, b, c, d), lambda: plan.run_backward(a, b, c, d),
+                 lambda: _native.find_seen(a, b), lambda: _native.remember_seen(a, b, c),
+                 lambda: _native.make_plan(spec)):
+        try:
+            call()
+        except USUAL as error:
+            assert str(error)

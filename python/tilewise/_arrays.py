@@ -149,7 +149,9 @@ class Torch:
     @classmethod
     def view(cls, name: str, array: Any) -> Any:
         number = cls.dtype(name, array)
-        if type(array) in cls.read_natively and array.dim() <= MOST_DIMS:
+        if array.dim() > MOST_DIMS:
+            raise ValueError(f"{name} has rank {array.dim()}; accepted: at most {MOST_DIMS}")
+        if type(array) in cls.read_natively:
             return array
         kind, index = cls.device(array)
         return array.data_ptr(), number, kind, index, array.shape, array.stride()

@@ -232,6 +232,7 @@ def planned(framework: Any, o: Operands, settings: Settings) -> Planned:
         found = _native.find_seen(o, settings)
         if found is not None:
             return found
+        views_of(framework, NAMES, o)  # says whose dtype can't be read
     # Only what is given goes into the key; a call is to cost microseconds.
     bias, slopes = o.bias, o.alibi_slopes
     key = (framework, o.q.shape, o.k.shape, o.v.shape, o.q.dtype, framework.device(o.q), settings,

@@ -13,7 +13,7 @@ import numpy as np
 
 
 def _namespace(array: Any) -> Any:
-    """The module whose functions work on `array`, by NumPy's names."""
+    """The module whose functions work on `array`, by NumPy's names, or None."""
     torch, cupy, jax = (sys.modules.get(m) for m in ("torch", "cupy", "jax"))
     if torch is not None and isinstance(array, torch.Tensor):
         return torch
@@ -23,8 +23,7 @@ def _namespace(array: Any) -> Any:
         return sys.modules["jax"].numpy
     if isinstance(array, np.ndarray):
         return np
-    raise TypeError(f"o1 is a {type(array).__name__}; accepted: an array of NumPy, PyTorch, JAX or "
-                    "CuPy")
+    return None
 
 
 def _rows(weights: Any) -> Any:
@@ -48,6 +47,12 @@ def merge(o1: Any, lse1: Any, o2: Any, lse2: Any) -> tuple[Any, Any]:
         TypeError: something that is no array.
     """
     xp = _namespace(o1)
+    if xp is None:
+        raise TypeError(f"o1 is a {type(o1).__name__}; accepted: an array of NumPy, PyTorch, JAX or CuPy")
+    for name, array in (("lse1", lse1), ("o2", o2), ("lse2", lse2)):
+        if _namespace(array) is not xp:
+            raise TypeError(f"{name} is a {type(array).__name__} and o1 is {xp.__name__}'s; accepted: all "
+                            "arrays of one framework")
     for name, o, lse in (("1", o1, lse1), ("2", o2, lse2)):
         expected = (*o.shape[:-3], o.shape[-2], o.shape[-3]) if len(o.shape) in (3, 4) else None
         if expected is None or tuple(o.shape) != tuple(o1.shape):

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import _arrays, _native
-from ._call import NAMES, Operands, Planned, settings_of, spec_of
+from ._call import NAMES, Operands, Planned, integer, settings_of, spec_of
 
 _SPELLINGS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16",
               "float": "float32", "half": "float16"}
@@ -29,14 +29,17 @@ def _dtype_number(name: str, dtype: Any) -> int:
 
 
 def _stand_in(name: str, given: Any, dtype: Any) -> _Shape | None:
-    if given is None:
+    needed = name in ("q", "k", "v")
+    if given is None and not needed:
         return None
     if hasattr(given, "shape"):
         return _Shape(tuple(given.shape), _dtype_number(name, given.dtype))
-    if name in ("q", "k", "v"):
-        return _Shape(tuple(given), _dtype_number("dtype", dtype))
-    number = _arrays.I32 if name.startswith(("cu_", "seqused")) else _arrays.F32
-    return _Shape(tuple(given), number)
+    if not isinstance(given, (tuple, list)):
+        raise TypeError(f"{name} is a {type(given).__name__}; accepted: an array, or a shape")
+    shape = tuple(integer(f"{name}[{i}]", extent) for i, extent in enumerate(given))
+    if needed:
+        return _Shape(shape, _dtype_number("dtype", dtype))
+    return _Shape(shape, _arrays.I32 if name.startswith(("cu_", "seqused")) else _arrays.F32)
 
 
 def _device_of(device: Any, q: Any) -> tuple[int, int]:

@@ -47,40 +47,41 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _call(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, options: dict) -> tuple:
+def _narrow(out: Tensor, head_dim_v: int) -> Tensor:
+    return out if out.shape[-1] == head_dim_v else out[..., :head_dim_v]
+
+
+def _call(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, options: dict) -> Any:
     try:
         if lengths.cu_q is None:
-            return tilewise.attention(q, k, v, **options, return_lse=True)
+            return tilewise.attention(q, k, v, **options)
         return tilewise.attention_varlen(
             q, k, v, lengths.cu_q, lengths.cu_k, max_seqlen_q=lengths.max_q,
             max_seqlen_kv=lengths.max_k, seqused_q=lengths.used_q, seqused_kv=lengths.used_k,
-            **options, return_lse=True)
+            **options)
     except (ValueError, TypeError) as error:
         raise RuntimeError(str(error)) from error  # flash-attn's checks raise nothing else
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, options: dict) -> tuple:
-    """(out, lse, probabilities). `options` are flash-attn's, by its names."""
+def attend(q: Tensor, k: Tensor, v: Tensor, lengths: Lengths, options: dict) -> Any:
+    """What a function returns: out, or with return_attn_probs (out, lse, probabilities). `options` are
+    flash-attn's, by its names."""
     _check(q, k, v)
     head_dim, head_dim_v = q.shape[-1], v.shape[-1]
-    window = tuple(max(side, -1) for side in options["window_size"])
-    scale = options["softmax_scale"]
-    words = {"causal": options["causal"], "window": window, "softcap": max(options["softcap"], 0.0),
+    scale, dropout = options["softmax_scale"], options.get("dropout_p", 0.0)
+    words = {"causal": options["causal"],
+             "window": tuple(max(side, -1) for side in options["window_size"]),
+             "softcap": max(options["softcap"], 0.0), "dropout_p": dropout,
              "scale": head_dim**-0.5 if scale is None else scale,
-             "alibi_slopes": options.get("alibi_slopes"),
-             "deterministic": options["deterministic"]}
-    dropout = options.get("dropout_p", 0.0)
-    if dropout > 0:
-        seed = int(torch.randint(0, 1 << 62, (), dtype=torch.int64))
-        words |= {"dropout_p": dropout, "seed": seed}
+             "alibi_slopes": options.get("alibi_slopes"), "deterministic": options["deterministic"]}
     q, k, v = _rows(q), _rows(k), _rows(v)
-    out, lse = _call(q, k, v, lengths, words)
-    probabilities = None
-    if options["return_attn_probs"]:
-        probabilities = q.new_empty(0)
-        if dropout > 0:
-            probabilities = _probabilities(q, k, lengths, words)
-    return out[..., :head_dim_v], lse, probabilities
+    if not options["return_attn_probs"]:
+        return _narrow(_call(q, k, v, lengths, words), head_dim_v)
+    if dropout > 0:  # drawn here, so that the probabilities are those of out
+        words["seed"] = int(torch.randint(0, 1 << 62, (), dtype=torch.int64))
+    out, lse = _call(q, k, v, lengths, words | {"return_lse": True})
+    probabilities = _probabilities(q, k, lengths, words) if dropout > 0 else q.new_empty(0)
+    return _narrow(out, head_dim_v), lse, probabilities
 
 
 _COLUMNS = 256
@@ -109,19 +110,14 @@ def _probabilities(q: Tensor, k: Tensor, lengths: Lengths, words: dict) -> Tenso
         one_hot = (numbers[:, None] == columns).to(q.dtype)
         v = one_hot[:, None].expand(-1, k.shape[-2], -1)
         v = (v if packed else v.expand(batch, *v.shape)).contiguous()
-        plain = _call(q, k, v, lengths, kept_words)[0][..., :count]
-        signed = torch.where(_call(q, k, v, lengths, words)[0][..., :count] > 0, plain, -plain)
+        plain = _call(q, k, v, lengths, kept_words)[..., :count]
+        signed = torch.where(_call(q, k, v, lengths, words)[..., :count] > 0, plain, -plain)
         if not packed:
             out[:, :, :seq_q, first:first + count] = signed.transpose(1, 2)
             continue
         for b, (a, z) in enumerate(zip(lengths.cu_q.tolist(), lengths.cu_q.tolist()[1:])):
             out[b, :, :z - a, first:first + count] = signed[a:z].transpose(0, 1)
     return out
-
-
-def result(found: tuple, options: dict) -> Any:
-    """What a function returns: out, or with return_attn_probs all three."""
-    return found if options["return_attn_probs"] else found[0]
 
 
 def refuse(name: str, value: Any) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._core import DENSE, Lengths, attend, refuse, result
+from ._core import DENSE, Lengths, attend, refuse
 
 
 def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1),
@@ -83,8 +83,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
 
 
 def _dense(q: Any, k: Any, v: Any, **options: Any) -> Any:
-    return result(attend(q, k, v, DENSE, options), options)
+    return attend(q, k, v, DENSE, options)
 
 
 def _packed(q: Any, k: Any, v: Any, lengths: Lengths, **options: Any) -> Any:
-    return result(attend(q, k, v, lengths, options), options)
+    return attend(q, k, v, lengths, options)
