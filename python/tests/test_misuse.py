@@ -175,11 +175,11 @@ def as_torch(value, grad):
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
-@given(q=arrays(4), same=st.booleans(), k=arrays(4) | ANY, v=arrays(4) | ANY, grad=st.booleans(),
+@given(q=arrays(4), kv=st.none() | st.tuples(arrays(4) | ANY, arrays(4) | ANY), grad=st.booleans(),
        backward=st.booleans(), options=st.fixed_dictionaries({}, optional=OPTIONS))
-def test_any_torch_call(q, same, k, v, grad, backward, options):
+def test_any_torch_call(q, kv, grad, backward, options):
     q = as_torch(q, grad)
-    k, v = (q if same else as_torch(x, grad) for x in (k, v))
+    k, v = (q, q) if kv is None else (as_torch(x, grad) for x in kv)
     options = {n: as_torch(x, grad) for n, x in options.items()}
     try:
         for _ in range(2):  # the second time by the plan that is remembered
@@ -217,13 +217,13 @@ SHAPE = st.lists(INTEGERS, max_size=5).map(tuple) | ANY
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(q=SHAPE, k=SHAPE, v=SHAPE, same=st.booleans(),
+@given(q=SHAPE, kv=st.none() | st.tuples(SHAPE, SHAPE),
        dtype=st.sampled_from(["float32", "bf16", "int8", None, 3]),
        device=st.sampled_from([None, "cpu", "cuda", "cuda:1", "cuda:x", "tpu", 7]),
        options=st.fixed_dictionaries({}, optional=OPTIONS))
-def test_any_plan(q, k, v, same, dtype, device, options):
+def test_any_plan(q, kv, dtype, device, options):
     try:
-        str(tilewise.plan(q, q if same else k, q if same else v, dtype=dtype, device=device, **options))
+        str(tilewise.plan(q, *(kv or (q, q)), dtype=dtype, device=device, **options))
     except USUAL as error:
         assert str(error)
 
