@@ -123,6 +123,7 @@ def test_fake_tensors_have_the_shapes(device):
         q, v = torch.empty(2, 7, 4, 16, device=device), torch.empty(2, 7, 4, 24, device=device)
         o, lse = tilewise.attention(q, q, v, return_lse=True)
     assert o.shape == (2, 7, 4, 24) and lse.shape == (2, 4, 7) and lse.dtype == torch.float32
+    assert tilewise.attention(*(torch.empty(2, 7, 4, 16, device="meta") for _ in "qkv")).is_meta
 
 
 def test_cuda_graph(device, torch_seed):
@@ -140,6 +141,39 @@ def test_cuda_graph(device, torch_seed):
         t.copy_(torch.randn_like(t))
     graph.replay()
     assert torch.equal(o, tilewise.attention(q, k, v, causal=True))
+
+
+def test_cuda_graph_of_a_training_step(device, torch_seed):
+    if device != "cuda":
+        pytest.skip("needs a GPU")
+    layer, x = block(device)
+    sample = made(2, 24, 32, device=device)
+    eager = torch.autograd.grad(layer(x).float().square().sum(), (x, layer.qkv.weight))
+    graphed = torch.cuda.make_graphed_callables(layer, (sample,))
+    for _ in range(2):
+        grads = torch.autograd.grad(graphed(x).float().square().sum(), (x, layer.qkv.weight))
+        for a, b in zip(grads, eager):
+            torch.testing.assert_close(a, b, rtol=2e-2, atol=1e-1)
+
+
+def test_the_current_stream_is_worked_on(device, torch_seed):
+    """Inputs that are still being made on a side stream, outputs that are read there."""
+    if device != "cuda":
+        pytest.skip("needs a GPU")
+    x = torch.randn(1, 2048, 8, 64, device=device, dtype=torch.bfloat16)
+    stream = torch.cuda.Stream()
+    tilewise.attention(x, x, x)
+    torch.cuda.synchronize()
+    for _ in range(5):
+        with torch.cuda.stream(stream):
+            y = x.float()
+            for _ in range(60):
+                y = torch.sin(y) * 1.5
+            y = y.bfloat16()
+            total = tilewise.attention(y, y, y).float().sum(0)
+        stream.synchronize()
+        again = tilewise.attention(y, y, y).float().sum(0)
+        assert torch.equal(total, again)
 
 
 def test_distributed_data_parallel(device, torch_seed, tmp_path):

@@ -86,6 +86,8 @@ def test_torch_mixes():
         tilewise.attention(q, q.to("meta"), q)
     with pytest.raises(TypeError, match="dtype torch.float64"):
         tilewise.attention(q.double(), q.double(), q.double())
+    with pytest.raises(TypeError, match="k has layout torch.sparse_coo"):
+        tilewise.attention(q, q.to_sparse(), q)
     for _ in range(2):
         with pytest.raises(TypeError, match="seqused_kv has dtype torch.int64"):
             tilewise.attention(q, q, q, seqused_kv=torch.ones(1, dtype=torch.int64))

@@ -151,6 +151,8 @@ class Torch:
         number = cls.dtype(name, array)
         if array.dim() > MOST_DIMS:
             raise ValueError(f"{name} has rank {array.dim()}; accepted: at most {MOST_DIMS}")
+        if array.layout is not sys.modules["torch"].strided:
+            raise TypeError(f"{name} has layout {array.layout}; accepted: torch.strided")
         if type(array) in cls.read_natively:
             return array
         kind, index = cls.device(array)

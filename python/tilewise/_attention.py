@@ -48,11 +48,13 @@ def _backend(q: Any) -> Any:
     if remember and type(q) in _backends:
         return _backends[type(q)]
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
-    found = None
+    found: Any = None
     if torch is not None and isinstance(q, torch.Tensor):
-        from . import _torch as found
+        from . import _torch
+        found = _torch
     elif jax is not None and isinstance(q, jax.Array):
-        from . import _jax as found
+        from . import _jax
+        found = _jax
     if remember:
         _backends[type(q)] = found
     return found

@@ -177,19 +177,6 @@ def spec_of(o: Operands, settings: Settings, device: tuple[int, int], dtype_of: 
     return " ".join(f"{name}={value}" for name, value in fields.items())
 
 
-class Planned:
-    """A native plan with what each call needs of it at hand."""
-
-    __slots__ = ("backward_bytes", "device", "forward_bytes", "lse", "native", "o")
-
-    def __init__(self, spec: str) -> None:
-        self.native = _native.make_plan(spec)
-        self.forward_bytes = self.native.forward_bytes
-        self.backward_bytes = self.native.backward_bytes
-        self.o = self.lse = None  # _Dense, and "cpu" or "cuda", of a plan that `planned` remembers
-        self.device = ""
-
-
 class _Dense(NamedTuple):
     """An output to be made: its shape, and its view but for the address."""
 
@@ -205,13 +192,21 @@ def _dense(shape: tuple, dtype: int, device: tuple[int, int]) -> _Dense:
     return _Dense(shape, dtype, (dtype, *device, shape, tuple(strides)))
 
 
-def _outputs(plan: Planned, framework: Any, o: Operands) -> Planned:
-    q, device = o.q, framework.device(o.q)
-    rows = (q.shape[1], q.shape[0]) if len(q.shape) == 3 else (q.shape[0], q.shape[2], q.shape[1])
-    plan.o = _dense((*q.shape[:-1], o.v.shape[-1]), framework.dtype("q", q), device)
-    plan.lse = _dense(rows, _arrays.F32, device)
-    plan.device = "cpu" if device[0] == _arrays.CPU else "cuda"
-    return plan
+class Planned:
+    """A native plan with what each call needs of it at hand."""
+
+    __slots__ = ("backward_bytes", "device", "forward_bytes", "lse", "native", "o")
+
+    def __init__(self, framework: Any, o: Operands, settings: Settings) -> None:
+        q, device = o.q, framework.device(o.q)
+        self.native = _native.make_plan(spec_of(o, settings, device, framework.dtype))
+        self.forward_bytes = self.native.forward_bytes
+        self.backward_bytes = self.native.backward_bytes
+        self.device = "cpu" if device[0] == _arrays.CPU else "cuda"
+        rows = (q.shape[1], q.shape[0]) if len(q.shape) == 3 else (
+            q.shape[0], q.shape[2], q.shape[1])
+        self.o = _dense((*q.shape[:-1], o.v.shape[-1]), framework.dtype("q", q), device)
+        self.lse = _dense(rows, _arrays.F32, device)
 
 
 _MOST_PLANS = 4096
@@ -243,8 +238,7 @@ def planned(framework: Any, o: Operands, settings: Settings) -> Planned:
            o.seqused_q is None, o.seqused_kv is None)
     found = _plans.get(key)
     if found is None:
-        found = Planned(spec_of(o, settings, framework.device(o.q), framework.dtype))
-        _outputs(found, framework, o)
+        found = Planned(framework, o, settings)
         if len(_plans) >= _MOST_PLANS:
             _plans.clear()
         _plans[key] = found

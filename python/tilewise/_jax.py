@@ -15,7 +15,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from . import _arrays, _native
-from ._call import NAMES, Operands, Planned, Settings, spec_of
+from ._call import NAMES, Operands, Settings, spec_of
 
 for _name, _target in _native.jax_targets().items():
     for _platform in ("cpu", "CUDA"):
@@ -66,7 +66,7 @@ def _call(target: str, static: _Static, arguments: list, results: list, workspac
     seed = np.uint64(static.seed & (1 << 64) - 1).astype(np.int64)
     found = jax.ffi.ffi_call(target, results, vmap_method="sequential")(
         *arguments, spec=static.spec, given=np.int64(given), seed=seed)
-    return found[:-1] if static.on_gpu else found
+    return list(found[:-1] if static.on_gpu else found)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -76,7 +76,7 @@ def _attend(static: _Static, *arrays: Any) -> tuple:
     results = [jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), q.dtype),
                jax.ShapeDtypeStruct(_rows(operands), np.float32)]
     return tuple(_call("tilewise_forward", static, list(arrays), results,
-                       Planned(static.spec).forward_bytes))
+                       _native.make_plan(static.spec).forward_bytes))
 
 
 def _attend_fwd(static: _Static, *primals: Any) -> tuple:
@@ -98,7 +98,7 @@ def _attend_bwd(static: _Static, saved: tuple, cotangents: tuple) -> tuple:
     results = [jax.ShapeDtypeStruct(given[n].shape, given[n].dtype if n in "qkv" else np.float32)
                for n in names]
     grads = dict(zip(names, _call("tilewise_backward", static, [*arrays, o, lse, d_o, d_lse], results,
-                                  Planned(static.spec).backward_bytes)))
+                                  _native.make_plan(static.spec).backward_bytes)))
     return tuple(grads[n].astype(given[n].dtype) if n in grads else None for n in static.names)
 
 
@@ -118,7 +118,7 @@ def attention(operands: Operands, settings: Settings, seed: Any, return_lse: boo
             raise TypeError(f"{name} is a NoneType; accepted: an array")
     device = _device(operands.q)
     spec = spec_of(operands, settings, device, _dtype)
-    Planned(spec)  # what can't be planned is refused here, not while XLA runs
+    _native.make_plan(spec)  # what can't be planned is refused here, not while XLA runs
     given = {n: a for n, a in zip(NAMES, operands) if a is not None}
     static = _Static(spec, tuple(given), int(seed or 0), device[0] == _arrays.CUDA)
     o, lse = _attend(static, *given.values())

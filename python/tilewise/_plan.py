@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import _arrays, _native
-from ._call import NAMES, Operands, Planned, integer, settings_of, spec_of
+from ._call import NAMES, Operands, integer, settings_of, spec_of
 
 _SPELLINGS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16",
               "float": "float32", "half": "float16"}
@@ -66,7 +66,7 @@ class Plan:
     """
 
     def __init__(self, spec: str) -> None:
-        native = Planned(spec).native
+        native = _native.make_plan(spec)
         self.forward: dict = native.forward
         self.backward: dict = native.backward
         self._words = native.describe()

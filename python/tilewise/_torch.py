@@ -152,7 +152,7 @@ def _backward_formula(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None, _: Non
     return *_placed(inputs[4], want, grads), *[None] * (1 + len(ctx.settings))
 
 
-def _placed(bias: Tensor | None, want: list, grads: tuple) -> tuple:
+def _placed(bias: Any, want: list, grads: tuple) -> tuple:
     """The gradients of the ten inputs."""
     dq, dk, dv, dbias, dsink = grads
     return (dq, dk, dv, None, dbias.to(bias.dtype) if want[0] else None, dsink if want[1] else None,
@@ -258,7 +258,7 @@ def _plain(operands: Operands) -> bool:
 def _autocast(operands: Operands) -> Operands:
     """q, k and v in autocast's dtype where it is on, as scaled_dot_product_attention takes them."""
     kind = operands.q.device.type
-    if not torch.is_autocast_enabled(kind):
+    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
         return operands
     dtype = torch.get_autocast_dtype(kind)
     lower = (torch.float32, torch.float16, torch.bfloat16)

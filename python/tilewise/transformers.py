@@ -69,7 +69,7 @@ def tilewise_mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any 
     causal = _plain(mask_function)
     level = (isinstance(q_offset, int) and isinstance(kv_offset, int)
              and q_offset - kv_offset + q_length == kv_length)
-    padding = more.get("attention_mask")
+    padding: Any = more.get("attention_mask")
     if padding is not None:
         padding = masking_utils.prepare_padding_mask(padding, kv_length, kv_offset)
         padding = padding[:, kv_offset:kv_offset + kv_length] if isinstance(kv_offset, int) else None
