@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-from . import _arrays
-from ._call import (Incoming, Operands, Settings, backward, forward, integer, one_framework,
-                    one_of, settings_of)
+from . import _arrays, _call
+from ._call import Incoming, Operands, Settings, integer, one_of, settings_of
 
+_NAMES = ("causal", "window", "scale", "softcap", "align", "dropout_p", "deterministic", "kernel",
+          "isa", "threads", "tile_q", "tile_kv", "max_seqlen_q", "max_seqlen_kv")
 _MOST_SETTINGS = 1024
-_settings: dict[tuple, Settings] = {}
+_settings: dict[tuple, Settings] = {}  # by the values of _NAMES
+_backends: dict[type, Any] = {}  # by the class of an array
 
 
 def _compiling() -> bool:
@@ -19,45 +21,30 @@ def _compiling() -> bool:
     return torch is not None and torch.compiler.is_compiling()
 
 
-def _remembered(names: tuple, values: tuple) -> Settings:
+def _remembered(values: tuple) -> Settings:
     """settings_of, without paying for it on every call."""
-    if _compiling():
-        return settings_of("attention", dict(zip(names, values)))
     try:
         found = _settings.get(values)
     except TypeError:  # a window given as a list
-        return one_of(settings_of("attention", dict(zip(names, values))))
+        return one_of(settings_of("attention", dict(zip(_NAMES, values))))
     if found is None:
-        found = one_of(settings_of("attention", dict(zip(names, values))))
+        found = one_of(settings_of("attention", dict(zip(_NAMES, values))))
         if len(_settings) >= _MOST_SETTINGS:
             _settings.clear()
         _settings[values] = found
     return found
 
 
-_NAMES = ("causal", "window", "scale", "softcap", "align", "dropout_p", "deterministic", "kernel",
-          "isa", "threads", "tile_q", "tile_kv", "max_seqlen_q", "max_seqlen_kv")
-
-
-_backends: dict[type, Any] = {}  # by the class of an array
-
-
 def _backend(q: Any) -> Any:
     """The module that differentiates arrays like `q`, or None."""
-    remember = not _compiling()
-    if remember and type(q) in _backends:
-        return _backends[type(q)]
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
-    found: Any = None
     if torch is not None and isinstance(q, torch.Tensor):
         from . import _torch
-        found = _torch
-    elif jax is not None and isinstance(q, jax.Array):
+        return _torch
+    if jax is not None and isinstance(q, jax.Array):
         from . import _jax
-        found = _jax
-    if remember:
-        _backends[type(q)] = found
-    return found
+        return _jax
+    return None
 
 
 def _seed(settings: Settings, seed: Any) -> int:
@@ -69,15 +56,24 @@ def _seed(settings: Settings, seed: Any) -> int:
     return seed
 
 
-def _run(operands: Operands, settings: Settings, seed: Any, return_lse: bool) -> Any:
+def _run(operands: Operands, values: tuple, seed: Any, return_lse: bool) -> Any:
+    """Settles what `values`, those of _NAMES, ask for, and hands over to the framework's module."""
     if seed is not None:
         seed = integer("seed", seed)
-    backend = _backend(operands.q)
-    if backend is not None:
+    kind = type(operands.q)
+    if _compiling():
+        settings = settings_of("attention", dict(zip(_NAMES, values)))
+        backend = _backend(operands.q) or _call
+    else:
+        settings = _remembered(values)
+        backend = _backends.get(kind)
+        if backend is None:
+            backend = _backends[kind] = _backend(operands.q) or _call
+    if backend is not _call:
         return backend.attention(operands, settings, seed, return_lse)
     operands = Operands(*[_arrays.from_dlpack(n, a) for n, a in zip(Operands._fields, operands)])
-    out, lse = forward(one_framework(operands), operands, settings, seed=_seed(settings, seed),
-                       want_lse=return_lse)
+    out, lse = _call.forward(_call.one_framework(operands), operands, settings,
+                             seed=_seed(settings, seed), want_lse=return_lse)
     return (out, lse) if return_lse else out
 
 
@@ -125,10 +121,10 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False,
         NotImplementedError: a valid problem that no kernel runs on this device.
         RuntimeError: a GPU, driver or compiler that isn't there.
     """
-    settings = _remembered(_NAMES, (causal, window, scale, softcap, align, dropout_p, deterministic,
-                                    kernel, isa, threads, tile_q, tile_kv, None, None))
     operands = Operands(q, k, v, alibi_slopes, bias, sink, None, None, seqused_q, seqused_kv)
-    return _run(operands, settings, seed, return_lse)
+    values = (causal, window, scale, softcap, align, dropout_p, deterministic, kernel, isa, threads,
+              tile_q, tile_kv, None, None)
+    return _run(operands, values, seed, return_lse)
 
 
 def attention_varlen(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_kv: Any, *,
@@ -157,12 +153,11 @@ def attention_varlen(q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_kv: A
     Raises:
         As `attention`.
     """
-    settings = _remembered(_NAMES, (causal, window, scale, softcap, align, dropout_p, deterministic,
-                                    kernel, isa, threads, tile_q, tile_kv, max_seqlen_q,
-                                    max_seqlen_kv))
     operands = Operands(q, k, v, alibi_slopes, bias, sink, cu_seqlens_q, cu_seqlens_kv, seqused_q,
                         seqused_kv)
-    return _run(operands, settings, seed, return_lse)
+    values = (causal, window, scale, softcap, align, dropout_p, deterministic, kernel, isa, threads,
+              tile_q, tile_kv, max_seqlen_q, max_seqlen_kv)
+    return _run(operands, values, seed, return_lse)
 
 
 class Gradients(NamedTuple):
@@ -198,10 +193,11 @@ def attention_backward(d_o: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, d_
     operands = Operands(q, k, v, **tensors)
     arrays = [_arrays.from_dlpack(n, a) for n, a in zip(names, (*operands, o, lse, d_o, d_lse))]
     operands, incoming = Operands(*arrays[:-4]), Incoming(*arrays[-4:])
-    framework = one_framework(operands)
+    framework = _call.one_framework(operands)
     for name, array in zip(Incoming._fields, incoming):
         if array is not None and not framework.owns(array):
             raise TypeError(f"{name} is not {framework.__name__}'s; accepted: all arrays of one "
                             "framework")
-    return Gradients(*backward(framework, operands, settings, incoming, seed=_seed(settings, seed),
-                               want=(operands.bias is not None, operands.sink is not None)))
+    return Gradients(*_call.backward(framework, operands, settings, incoming,
+                                     seed=_seed(settings, seed),
+                                     want=(operands.bias is not None, operands.sink is not None)))

@@ -6,6 +6,7 @@ what a plan can't be made without: ranks, dtypes, one framework and one device.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from . import _arrays, _native
@@ -178,9 +179,10 @@ def spec_of(o: Operands, settings: Settings, device: tuple[int, int], dtype_of: 
 
 
 class _Dense(NamedTuple):
-    """An output to be made: its shape, and its view but for the address."""
+    """An output to be made, and its view but for the address."""
 
     shape: tuple
+    strides: tuple
     dtype: int
     view: tuple
 
@@ -189,7 +191,7 @@ def _dense(shape: tuple, dtype: int, device: tuple[int, int]) -> _Dense:
     strides = [1]
     for extent in reversed(shape[1:]):
         strides.insert(0, strides[0] * max(extent, 1))
-    return _Dense(shape, dtype, (dtype, *device, shape, tuple(strides)))
+    return _Dense(shape, tuple(strides), dtype, (dtype, *device, shape, tuple(strides)))
 
 
 class Planned:
@@ -256,12 +258,12 @@ def forward(framework: Any, o: Operands, settings: Settings, *, seed: int = 0, o
             want_lse: bool = True) -> tuple:
     """(O, LSE or None), new arrays of the framework. No autograd."""
     plan = planned(framework, o, settings)
-    q, (shape, dtype, view) = o.q, plan.o
+    q, (shape, _, dtype, view) = o.q, plan.o
     out = framework.empty(shape, dtype, q)
     out_view = (framework.address(out), *view)
     lse = lse_view = None
     if want_lse:
-        shape, dtype, view = plan.lse
+        shape, _, dtype, view = plan.lse
         lse = framework.empty(shape, dtype, q)
         lse_view = (framework.address(lse), *view)
     plan.native.run_forward(views_of(framework, NAMES, o), (seed, offset), (out_view, lse_view),
@@ -282,7 +284,7 @@ _GRADIENTS = ("o", "lse", "d_o", "d_lse", "dq", "dk", "dv", "dbias", "dsink")
 
 
 def backward(framework: Any, o: Operands, settings: Settings, incoming: Incoming, *, seed: int = 0,
-             offset: int = 0, want: tuple[bool, bool] = (False, False)) -> tuple:
+             offset: int = 0, want: Sequence[bool] = (False, False)) -> tuple:
     """(dQ, dK, dV, dBias or None, dSink or None); `want` asks for the last two."""
     plan = planned(framework, o, settings)
     dq, dk, dv = (framework.empty(tuple(t.shape), framework.dtype("q", t), t) for t in o[:3])

@@ -7,6 +7,7 @@ autograd.Function: dispatching 26 arguments in Python costs more than a short at
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from ._arrays import Torch
 from ._call import (NAMES, Incoming, Operands, Planned, Settings, backward, forward, one_framework,
                     one_of, planned)
 
+_DENSE = torch.contiguous_format
 _CLASSES = (Tensor, torch.nn.Parameter)  # exactly these hold their own memory
 if _native.use_exchange(*_CLASSES):
     Torch.read_natively = _CLASSES
@@ -171,20 +173,24 @@ def _forward(plan: Planned, operands: Operands, settings: Settings, seed: int,
     if not Torch.read_natively:
         return forward(Torch, operands, settings, seed=seed, want_lse=want_lse)
     q, bytes_needed = operands.q, plan.forward_bytes
-    o = q.new_empty(plan.o.shape)
-    lse = q.new_empty(plan.lse.shape, dtype=torch.float32) if want_lse else None
+    shape, strides, *_ = plan.o
+    o, lse = q.new_empty_strided(shape, strides), None  # new_empty takes a third longer
+    if want_lse:
+        shape, strides, *_ = plan.lse
+        lse = q.new_empty_strided(shape, strides, dtype=torch.float32)
     plan.native.run_forward(operands, (seed, 0), (o, lse),
                             Torch.launch(q, bytes_needed) if bytes_needed else None)
     return o, lse
 
 
 def _backward(plan: Planned, operands: Operands, settings: Settings, seed: int, incoming: tuple,
-              want: tuple) -> tuple:
+              want: Sequence[bool]) -> tuple:
     """(dQ, dK, dV, dBias or None, dSink or None); `backward`, likewise."""
     if not Torch.read_natively or type(incoming[2]) not in _CLASSES:
         return backward(Torch, operands, settings, Incoming(*incoming), seed=seed, want=want)
     q, k, v, _, bias, sink, *_ = operands
-    grads = (q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape),
+    grads = (torch.empty_like(q, memory_format=_DENSE), torch.empty_like(k, memory_format=_DENSE),
+             torch.empty_like(v, memory_format=_DENSE),
              bias.new_empty(bias.shape, dtype=torch.float32) if want[0] else None,
              sink.new_empty(sink.shape) if want[1] else None)
     plan.native.run_backward(operands, (seed, 0), incoming + grads,
@@ -194,32 +200,35 @@ def _backward(plan: Planned, operands: Operands, settings: Settings, seed: int, 
 
 class _Attention(torch.autograd.Function):
     """The operators' formula without the dispatcher. `call` is what `_forward` takes, and whether LSE
-    is returned."""
+    is returned; `graded` are q, k, v, and bias and sink if there is one of them."""
 
     @staticmethod
     def forward(ctx: Any, call: tuple, *graded: Any) -> Any:
         plan, operands, settings, seed, return_lse = call
         o, lse = _forward(plan, operands, settings, seed, True)
-        ctx.set_materialize_grads(False)
         ctx.how = plan, settings, seed, operands.alibi_slopes, operands[6:]
-        ctx.save_for_backward(*graded, o, lse)
-        return (o, lse) if return_lse else o
+        ctx.save_for_backward(o, lse, *graded)
+        if not return_lse:
+            return o
+        ctx.set_materialize_grads(False)
+        return o, lse
 
     @staticmethod
     def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None = None) -> tuple:
-        q, k, v, bias, sink, o, lse = ctx.saved_tensors
+        o, lse, q, k, v, *more = ctx.saved_tensors
+        bias, sink = more or (None, None)
         plan, settings, seed, slopes, lengths = ctx.how
         operands = Operands(q, k, v, slopes, bias, sink, *lengths)
-        _, want_q, want_k, want_v, want_bias, want_sink = ctx.needs_input_grad
+        _, want_q, want_k, want_v, *want = ctx.needs_input_grad
         d_o = torch.zeros_like(o) if d_o is None else _readable(d_o)
         dq, dk, dv, dbias, dsink = _backward(plan, operands, settings, seed, (o, lse, d_o, d_lse),
-                                             (want_bias, want_sink))
-        if dbias is not None:
+                                             want or (False, False))
+        if dbias is not None and bias is not None:
             dbias = dbias.to(bias.dtype)
         if torch.is_grad_enabled():  # create_graph=True
             dq, dk, dv = _NoSecondDerivative.apply((dq, dk, dv), q, k, v, d_o)
-        return (None, dq if want_q else None, dk if want_k else None, dv if want_v else None, dbias,
-                dsink)
+        found = None, dq if want_q else None, dk if want_k else None, dv if want_v else None
+        return (*found, dbias, dsink) if want else found
 
 
 class _NoSecondDerivative(torch.autograd.Function):
@@ -291,7 +300,8 @@ def attention(operands: Operands, settings: Settings, seed: int | None, return_l
         plan = planned(Torch, operands, settings)
     seed = _drawn_seed(settings, seed)
     if _graded(operands):
-        return _apply((plan, operands, settings, seed, return_lse), operands.q, operands.k, operands.v,
-                      operands.bias, operands.sink)
+        q, k, v, _, bias, sink, *_ = operands
+        more = () if bias is None and sink is None else (bias, sink)
+        return _apply((plan, operands, settings, seed, return_lse), q, k, v, *more)
     o, lse = _forward(plan, operands, settings, seed, return_lse)
     return (o, lse) if return_lse else o
