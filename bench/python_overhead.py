@@ -5,11 +5,9 @@ the host, against the native module's call alone (plan, outputs and workspace at
 counts, since a host is only ever disturbed to the slower side. On a GPU a round fits the driver's
 queue, and the device is waited for in between. Exits with 1 past `--most`.
 
-    python3 bench/python_overhead.py --device cuda --json overhead.jsonl
+    python3 bench/python_overhead.py --device cuda
 """
 import argparse
-import datetime
-import json
 import platform
 import sys
 import time
@@ -89,7 +87,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--most", type=float, default=20, help="us that the package may add (%(default)g)")
-    parser.add_argument("--json", help="append the results to this file, one object a line")
     args = parser.parse_args()
     torch.set_num_threads(1)
     processor = platform.processor() or platform.machine()
@@ -107,14 +104,6 @@ def main():
             # A backward goes through autograd's engine, which is PyTorch's.
             good = good and (what == "backward" or whole - below <= args.most)
         print(words)
-        if args.json:
-            record = {"bench": "python_overhead", "what": what, "device": args.device,
-                      "machine": machine, "us": round(whole, 2),
-                      "native_us": below and round(below, 2),
-                      "date": datetime.date.today().isoformat(), "torch": torch.__version__,
-                      "python": platform.python_version(), "tilewise": tilewise.__version__}
-            with open(args.json, "a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
     return 0 if good else 1
 
 

@@ -126,6 +126,31 @@ def test_fake_tensors_have_the_shapes(device):
     assert tilewise.attention(*(torch.empty(2, 7, 4, 16, device="meta") for _ in "qkv")).is_meta
 
 
+def test_torch_func(device, torch_seed):
+    q, k, v, g = (made(2, 9, 4, 16, device=device, wanted=False) for _ in "qkvg")
+    bias = torch.randn(1, 4, 9, 9, device=device)
+
+    def loss(q, k, bias):
+        return (tilewise.attention(q, k, v, causal=True, bias=bias) * g).float().sum()
+
+    leaves = [t.clone().requires_grad_() for t in (q, k, bias)]
+    expected = torch.autograd.grad(loss(*leaves), leaves)
+    same(device, torch.func.grad(loss, argnums=(0, 1, 2))(q, k, bias), expected)
+    many = torch.stack([q, 2 * q, -q])
+    mapped = torch.vmap(torch.func.grad(loss), in_dims=(0, None, None))(many, k, bias)
+    same(device, mapped, [torch.func.grad(loss)(x, k, bias) for x in many])
+    with pytest.raises(NotImplementedError, match="no second derivative"):
+        torch.func.grad(lambda x: torch.func.grad(loss)(x, k, bias).sum())(q)
+
+
+def test_operators_have_no_second_derivative(device, torch_seed):
+    tensors, rest = case_of({}, device)
+    compiled = torch.compile(call, fullgraph=True, backend="eager")
+    (g,) = torch.autograd.grad(compiled(tensors, rest)[0].sum(), tensors["q"], create_graph=True)
+    with pytest.raises(NotImplementedError, match="no second derivative"):
+        g.sum().backward()
+
+
 def test_cuda_graph(device, torch_seed):
     if device != "cuda":
         pytest.skip("needs a GPU")

@@ -1,9 +1,8 @@
-"""PyTorch: custom operators for the compiler, and a short way past the dispatcher for eager calls.
+"""PyTorch's eager calls, past the dispatcher.
 
-torch.ops.tilewise.forward and .backward have fake versions and an autograd formula, so torch.compile
-(fullgraph), export, fake tensors and CUDA graphs see two opaque operators with known shapes. An
-ordinary eager call needs none of that and goes straight to the native module, or through one
-autograd.Function: dispatching 26 arguments in Python costs more than a short attention.
+An ordinary call goes straight to the native module, or through one autograd.Function: dispatching 26
+arguments in Python costs more than a short attention. Whatever a compiler, mode or transform watches
+goes by the operators (_torch_operators.py).
 """
 from __future__ import annotations
 
@@ -15,157 +14,15 @@ from torch import Tensor
 
 from . import _native
 from ._arrays import Torch
-from ._call import (NAMES, Incoming, Operands, Planned, Settings, backward, forward, one_framework,
-                    one_of, planned)
+from ._call import Incoming, Operands, Planned, Settings, backward, forward, planned
+from ._torch_operators import (GRADED, Transformed, as_int64, check, drawn_seed, functorch_level,
+                               is_compiling, no_second_derivative, readable, transformed)
 
 _DENSE = torch.contiguous_format
 _CLASSES = (Tensor, torch.nn.Parameter)  # exactly these hold their own memory
 if _native.use_exchange(*_CLASSES):
     Torch.read_natively = _CLASSES
 
-_GRADED = ("q", "k", "v", "bias", "sink")  # what has a gradient
-_INPUTS = ("Tensor q, Tensor k, Tensor v, Tensor? alibi_slopes, Tensor? bias, Tensor? sink, "
-           "Tensor? cu_seqlens_q, Tensor? cu_seqlens_kv, Tensor? seqused_q, Tensor? seqused_kv")
-_SETTINGS = ("bool causal, SymInt left, SymInt right, str align, float? scale, float softcap, "
-             "float dropout_p, bool deterministic, str kernel, str isa, int threads, int tile_q, "
-             "int tile_kv, SymInt max_seqlen_q, SymInt max_seqlen_kv")
-_TENSORS = len(NAMES)
-
-
-def _as_int64(seed: int) -> int:
-    """The same 64 bits in an operator's signed int."""
-    seed &= (1 << 64) - 1
-    return seed - (1 << 64) if seed >= 1 << 63 else seed
-
-
-def _drawn_seed(settings: Settings, seed: int | None) -> int:
-    if seed is not None or settings.dropout_p <= 0:
-        return seed or 0
-    return int(torch.randint(0, 1 << 62, (), dtype=torch.int64))
-
-
-def _check(operands: Operands) -> None:
-    """All torch's and on one device."""
-    device = operands.q.device
-    for name, tensor in zip(NAMES, operands):
-        if tensor is None and name not in ("q", "k", "v"):
-            continue
-        if not isinstance(tensor, Tensor):
-            one_framework(operands)  # says what it is
-        if tensor.device != device:
-            raise ValueError(f"{name} is on {tensor.device} and q is on {device}; accepted: all "
-                             "tensors on one device")
-
-
-def _graded(operands: Operands) -> bool:
-    """Whether a gradient is wanted. On every call's way."""
-    if not torch.is_grad_enabled():
-        return False
-    q, k, v, slopes, bias, sink = operands[:6]
-    if slopes is not None and slopes.requires_grad:
-        raise NotImplementedError("alibi_slopes requires a gradient, and there is none; accepted: "
-                                  f"gradients of {', '.join(_GRADED)}")
-    return (q.requires_grad or k.requires_grad or v.requires_grad
-            or (bias is not None and bias.requires_grad)
-            or (sink is not None and sink.requires_grad))
-
-
-# --- the operators ---------------------------------------------------------------------------------
-
-torch.library.define("tilewise::forward", f"({_INPUTS}, int? seed, {_SETTINGS}) -> "
-                     "(Tensor o, Tensor lse, Tensor seed)", tags=(torch.Tag.pt2_compliant_tag,
-                                                                  torch.Tag.nondeterministic_seeded))
-torch.library.define("tilewise::backward",
-                     "(Tensor d_o, Tensor? d_lse, Tensor o, Tensor lse, Tensor drawn_seed, "
-                     f"{_INPUTS}, {_SETTINGS}, bool want_dbias, bool want_dsink) -> "
-                     "(Tensor dq, Tensor dk, Tensor dv, Tensor dbias, Tensor dsink)",
-                     tags=(torch.Tag.pt2_compliant_tag,))
-
-
-def _seed_tensor(settings: Settings, like: Tensor, seed: int | None = None) -> Tensor:
-    """The seed that was used, for the backward: on the host, and only with dropout."""
-    if settings.dropout_p <= 0:
-        return like.new_empty((0,), dtype=torch.int64)
-    made = torch.empty((1,), dtype=torch.int64)
-    return made if seed is None else made.fill_(_as_int64(seed))
-
-
-@torch.library.impl("tilewise::forward", ("cpu", "cuda"))
-def _forward_op(*args: Any) -> tuple:
-    operands, settings = Operands(*args[:_TENSORS]), one_of(Settings(*args[_TENSORS + 1:]))
-    _check(operands)
-    seed = _drawn_seed(settings, args[_TENSORS])
-    out, lse = forward(Torch, operands, settings, seed=seed)
-    return out, lse, _seed_tensor(settings, operands.q, seed)
-
-
-@torch.library.register_fake("tilewise::forward")
-def _forward_fake(*args: Any) -> tuple:
-    operands, settings = Operands(*args[:_TENSORS]), Settings(*args[_TENSORS + 1:])
-    q, v = operands.q, operands.v
-    rows = (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
-    return (q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(rows, dtype=torch.float32),
-            _seed_tensor(settings, q))
-
-
-def _no_gradient(like: Tensor) -> Tensor:
-    return like.new_empty((0,), dtype=torch.float32)
-
-
-@torch.library.impl("tilewise::backward", ("cpu", "cuda"))
-def _backward_op(*args: Any) -> tuple:
-    d_o, d_lse, o, lse, seed = args[:5]
-    operands, settings = Operands(*args[5:5 + _TENSORS]), one_of(Settings(*args[5 + _TENSORS:-2]))
-    grads = backward(Torch, operands, settings, Incoming(o, lse, _readable(d_o), d_lse),
-                     seed=int(seed) if seed.numel() else 0, want=args[-2:])
-    return tuple(_no_gradient(operands.q) if g is None else g for g in grads)
-
-
-@torch.library.register_fake("tilewise::backward")
-def _backward_fake(*args: Any) -> tuple:
-    operands = Operands(*args[5:5 + _TENSORS])
-    q, bias, sink = operands.q, operands.bias, operands.sink
-    dbias = bias.new_empty(bias.shape, dtype=torch.float32) if args[-2] else _no_gradient(q)
-    dsink = sink.new_empty(sink.shape, dtype=torch.float32) if args[-1] else _no_gradient(q)
-    return (*[t.new_empty(t.shape) for t in operands[:3]], dbias, dsink)
-
-
-def _readable(d_o: Tensor) -> Tensor:
-    """A gradient may come expanded or transposed; the kernels read rows. A GPU's want them aligned
-    too."""
-    if d_o.stride(-1) != 1 or (d_o.is_cuda and not d_o.is_contiguous()):
-        return d_o.contiguous()
-    return d_o
-
-
-def _setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
-    ctx.set_materialize_grads(False)
-    ctx.settings = inputs[_TENSORS + 1:]
-    ctx.save_for_backward(*inputs[:_TENSORS], *output)
-
-
-def _backward_formula(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None, _: None) -> tuple:
-    saved = ctx.saved_tensors
-    inputs, (o, lse, seed) = saved[:_TENSORS], saved[_TENSORS:]
-    want = [inputs[i] is not None and ctx.needs_input_grad[i] for i in (4, 5)]
-    if d_o is None:
-        d_o = torch.zeros_like(o)
-    grads = torch.ops.tilewise.backward(d_o, d_lse, o, lse, seed, *inputs, *ctx.settings, *want)
-    return *_placed(inputs[4], want, grads), *[None] * (1 + len(ctx.settings))
-
-
-def _placed(bias: Any, want: list, grads: tuple) -> tuple:
-    """The gradients of the ten inputs."""
-    dq, dk, dv, dbias, dsink = grads
-    return (dq, dk, dv, None, dbias.to(bias.dtype) if want[0] else None, dsink if want[1] else None,
-            None, None, None, None)
-
-
-torch.library.register_autograd("tilewise::forward", _backward_formula,
-                                setup_context=_setup_context)
-
-
-# --- eager -----------------------------------------------------------------------------------------
 
 def _forward(plan: Planned, operands: Operands, settings: Settings, seed: int,
              want_lse: bool) -> tuple:
@@ -220,7 +77,7 @@ class _Attention(torch.autograd.Function):
         plan, settings, seed, slopes, lengths = ctx.how
         operands = Operands(q, k, v, slopes, bias, sink, *lengths)
         _, want_q, want_k, want_v, *want = ctx.needs_input_grad
-        d_o = torch.zeros_like(o) if d_o is None else _readable(d_o)
+        d_o = torch.zeros_like(o) if d_o is None else readable(d_o)
         dq, dk, dv, dbias, dsink = _backward(plan, operands, settings, seed, (o, lse, d_o, d_lse),
                                              want or (False, False))
         if dbias is not None and bias is not None:
@@ -232,29 +89,23 @@ class _Attention(torch.autograd.Function):
 
 
 class _NoSecondDerivative(torch.autograd.Function):
-    """Hands first gradients on, and raises when someone differentiates them: taken as constants they
-    would be silently wrong."""
+    """Hands first gradients on, and raises when someone differentiates them."""
+
+    backward = staticmethod(no_second_derivative)
 
     @staticmethod
     def forward(ctx: Any, grads: tuple, *depends_on: Any) -> tuple:
         return grads
 
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> tuple:
-        raise NotImplementedError("tilewise.attention has no second derivative; accepted: backward "
-                                  "once, or an eager attention where create_graph needs more")
-
 
 # Function.apply but for its care of functorch's transforms, which never come this way (_alone).
 _apply = super(torch.autograd.Function, _Attention).apply
-_functorch_level = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
-_is_compiling = torch.compiler.is_compiling
 
 
 def _alone() -> bool:
     """No one looks over the shoulder: no compiler, no mode, no transform."""
-    return not _is_compiling() and _dispatch_modes() == 0 and _functorch_level() is None
+    return not is_compiling() and _dispatch_modes() == 0 and functorch_level() is None
 
 
 def _plain(operands: Operands) -> bool:
@@ -285,20 +136,34 @@ def _seen(operands: Operands, settings: Settings) -> Planned | None:
     return None if q.is_neg() or k.is_neg() or v.is_neg() else plan
 
 
+def _graded(operands: Operands) -> bool:
+    """Whether a gradient is wanted. On every call's way."""
+    if not torch.is_grad_enabled():
+        return False
+    q, k, v, slopes, bias, sink = operands[:6]
+    if slopes is not None and slopes.requires_grad:
+        raise NotImplementedError("alibi_slopes requires a gradient, and there is none; accepted: "
+                                  f"gradients of {', '.join(GRADED)}")
+    return (q.requires_grad or k.requires_grad or v.requires_grad
+            or (bias is not None and bias.requires_grad)
+            or (sink is not None and sink.requires_grad))
+
+
 def attention(operands: Operands, settings: Settings, seed: int | None, return_lse: bool) -> Any:
     """tilewise.attention on torch tensors."""
     alone = _alone()
     plan = _seen(operands, settings) if alone else None
     if plan is None:
-        _check(operands)
+        check(operands)
         _graded(operands)  # raises for what has none
         operands = _autocast(operands)
         if not alone or not _plain(operands):
-            seed = None if seed is None else _as_int64(seed)
-            o, lse, _ = torch.ops.tilewise.forward(*operands, seed, *settings)
+            seed = None if seed is None else as_int64(seed)
+            run = Transformed.apply if transformed() else torch.ops.tilewise.forward
+            o, lse, _ = run(*operands, seed, *settings)
             return (o, lse) if return_lse else o
         plan = planned(Torch, operands, settings)
-    seed = _drawn_seed(settings, seed)
+    seed = drawn_seed(settings, seed)
     if _graded(operands):
         q, k, v, _, bias, sink, *_ = operands
         more = () if bias is None and sink is None else (bias, sink)
