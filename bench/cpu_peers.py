@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Attention on a CPU: tilewise, through its C API, against PyTorch's fused and naive attention, in
 turns in one process; and against this machine's matrix product and read bandwidth.
-cpu_peers.py path/to/libtilewise.so [--threads N] [--json FILE] [--quick] [--cpu-time]"""
+cpu_peers.py path/to/libtilewise.so [--threads N] [--json FILE] [--quick] [--cpu-time]
+TILEWISE_CPU_ISA caps the instruction set."""
 import argparse
 import ctypes as c
 import datetime
@@ -21,8 +22,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import tilewise_torch as tw  # noqa: E402
 
 NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
-LENGTHS = (128, 512, 2048, 8192)
-HEADS = 4
+DIMS, LENGTHS = (32, 64, 128, 256), (128, 512, 2048, 8192)
+QUICK_DIMS, QUICK_LENGTHS = (64, 128), (512, 2048)
 ROUNDS = 5
 
 
@@ -73,13 +74,21 @@ def torch_backward(q, k, v, d_o, causal):
     return lambda: torch.autograd.grad(o, views, grad, retain_graph=True)
 
 
+def model_name():
+    """As the operating system names the processor."""
+    with open("/proc/cpuinfo", encoding="utf-8") as info:
+        names = [line.split(": ", 1)[1].strip() for line in info if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
 class Bench:
     """Measures cells and keeps their records."""
 
     def __init__(self, args):
         self.lib, self.clock = Cpu(args.library), (time.process_time if args.cpu_time
                                                    else time.perf_counter)
-        self.threads, self.records = args.threads, []
+        self.threads, self.heads, self.device = args.threads, args.heads, model_name()
+        self.json = open(args.json, "a", encoding="utf-8") if args.json else None
         self.ceilings = {t: self.product(t) for t in NAMES}
         self.bandwidth = self.read_bandwidth()
 
@@ -110,26 +119,31 @@ class Bench:
         x = torch.ones(1 << 27)
         return 4 * x.numel() / min(self.seconds(x.sum, 1) for _ in range(5))
 
-    def record(self, cell, flops, times, kernel):
+    def record(self, cell, flops, times, plan):
+        """Appends a line for each implementation; `plan` is what ours says of the pass."""
+        if not self.json:
+            return
         for impl, seconds in times.items():
-            self.records.append({
-                **cell, "device": "CPU " + platform.processor(), "threads": self.threads,
-                "impl": "tilewise" if impl == "tilewise" else "torch",
-                "kernel": kernel if impl == "tilewise" else impl, "ms_median": seconds * 1e3,
-                "tflops": flops / seconds / 1e12, "peak_extra_bytes": None,
-                "date": datetime.date.today().isoformat()})
+            ours = impl == "tilewise"
+            self.json.write(json.dumps({
+                **cell, "device": self.device, "threads": self.threads,
+                "impl": impl if ours else "torch", "kernel": plan.kernel.decode() if ours else impl,
+                "isa": plan.isa.decode() if ours else None, "ms_median": seconds * 1e3,
+                "tflops": flops / seconds / 1e12, "torch": torch.__version__,
+                "date": datetime.date.today().isoformat()}) + "\n")
+        self.json.flush()
 
     def train(self, dtype, d, s, causal, naive):
         """Forward and backward of one problem; returns the ratios to PyTorch's fused attention."""
-        q, k, v, d_o = (torch.randn(1, s, HEADS, d).to(dtype) for _ in range(4))
+        q, k, v, d_o = (torch.randn(1, s, self.heads, d).to(dtype) for _ in range(4))
         o, grads = torch.empty_like(q), {n: torch.empty_like(q) for n in ("dq", "dk", "dv")}
-        lse = torch.empty(1, HEADS, s)
+        lse = torch.empty(1, self.heads, s)
         tensors = {"q": q, "k": k, "v": v}
         plan = self.lib.plan(tensors, causal=int(causal))
-        cell = {"dtype": NAMES[dtype], "d": d, "dv": d, "sq": s, "sk": s, "batch": 1, "hq": HEADS,
-                "hkv": HEADS, "mask": "causal" if causal else "full",
+        cell = {"dtype": NAMES[dtype], "d": d, "dv": d, "sq": s, "sk": s, "batch": 1, "hq": self.heads,
+                "hkv": self.heads, "mask": "causal" if causal else "full",
                 "ceiling_tflops": self.ceilings[dtype]}
-        flops = 4 * HEADS * s * s * d / (2 if causal else 1)
+        flops = 4 * self.heads * s * s * d / (2 if causal else 1)
         forward = {"tilewise": self.lib.call(plan, tensors, {"o": o, "lse": lse}),
                    "fused": torch_forward(q, k, v, causal, SDPBackend.FLASH_ATTENTION)}
         if naive:
@@ -140,8 +154,7 @@ class Bench:
         ratios = []
         for name, runs, work in (("fwd", forward, flops), ("bwd", backward, 2.5 * flops)):
             times = self.in_turns(runs)
-            kernel = self.lib.info(plan, name == "bwd").kernel.decode()
-            self.record({"pass": name, **cell}, work, times, kernel)
+            self.record({"pass": name, **cell}, work, times, self.lib.info(plan, name == "bwd"))
             ratios.append(times["fused"] / times["tilewise"])
             print(f"{name} {NAMES[dtype]:4} d {d:3} S {s:5} {cell['mask']:6}"
                   + "".join(f"  {n} {work / t / 1e9:6.0f}" for n, t in times.items())
@@ -160,7 +173,7 @@ class Bench:
         self.record({"pass": "decode", "dtype": NAMES[dtype], "d": d, "dv": d, "sq": 1, "sk": sk,
                      "batch": 1, "hq": heads[0], "hkv": heads[1], "mask": "full",
                      "ceiling_tflops": None}, 4 * heads[0] * sk * d, times,
-                    self.lib.info(plan).kernel.decode())
+                    self.lib.info(plan))
         rate = 2 * k.numel() * k.element_size() / times["tilewise"]
         print(f"decode {NAMES[dtype]:4} heads {heads[0]}/{heads[1]} S {sk}: {rate / 1e9:.1f} GB/s, "
               f"{rate / self.bandwidth:.2f} of reading; fused {times['fused'] / times['tilewise']:.1f}"
@@ -173,6 +186,11 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", help="append one JSON object a line")
     parser.add_argument("--quick", action="store_true", help="a third of the grid")
+    parser.add_argument("--dtypes", nargs="+", choices=NAMES.values(), default=NAMES.values())
+    parser.add_argument("--dims", nargs="+", type=int, help="head dims")
+    parser.add_argument("--lengths", nargs="+", type=int)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--no-decode", action="store_true")
     parser.add_argument("--cpu-time", action="store_true",
                         help="count processor time: for one thread on a machine that others use")
     args = parser.parse_args()
@@ -182,23 +200,21 @@ def main():
         f"{NAMES[t]} {x * 1e3:.0f}" for t, x in bench.ceilings.items())
         + f"; reading {bench.bandwidth / 1e9:.1f} GB/s")
     means = {}
-    for dtype in NAMES:
-        for d in (64, 128) if args.quick else (32, 64, 128, 256):
-            for s in (512, 2048) if args.quick else LENGTHS:
+    chosen = [t for t in NAMES if NAMES[t] in args.dtypes]
+    for dtype in chosen:
+        for d in args.dims or (QUICK_DIMS if args.quick else DIMS):
+            for s in args.lengths or (QUICK_LENGTHS if args.quick else LENGTHS):
                 for causal in (False, True):
                     forward, backward = bench.train(dtype, d, s, causal, naive=s <= 2048)
                     if s >= 512:
                         means.setdefault((dtype, "forward"), []).append(forward)
                         means.setdefault((dtype, "backward"), []).append(backward)
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype in [] if args.no_decode else chosen:
         for heads in ((8, 8), (32, 8)):
             bench.decode(dtype, heads, 16384)
     for (dtype, name), ratios in means.items():
         mean = math.exp(statistics.fmean(map(math.log, ratios)))
         print(f"{NAMES[dtype]} {name}: {mean:.2f} times PyTorch's fused, least {min(ratios):.2f}")
-    if args.json:
-        with open(args.json, "a", encoding="utf-8") as file:
-            file.writelines(json.dumps(r) + "\n" for r in bench.records)
 
 
 if __name__ == "__main__":

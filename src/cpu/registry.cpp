@@ -18,11 +18,16 @@ bool always() {
   return true;
 }
 
+int in_f32(DType) {
+  return 0;
+}
+
 template <std::int64_t kTarget>
 Tier make_tier(const char* name) {
   return {name,
           kTarget,
           always,
+          in_f32,
           {forward_split<kTarget>, forward_fa2<kTarget>, forward_fa1<kTarget>,
            forward_standard<kTarget>, forward_reference, backward_tiled<kTarget>,
            backward_standard<kTarget>, backward_reference}};
@@ -45,10 +50,20 @@ bool has_fast_bf16_dot() {
   return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
 }
 
-// A tier for bf16 inputs; other dtypes run on the AVX-512 tier's kernels.
-Tier bf16_tier(const char* name, bool (*supported)(), ForwardFn forward, BackwardFn backward) {
+int bf16_whole(DType dtype) {
+  return dtype == DType::kBF16 ? 1 : 0;
+}
+
+int all_in_parts(DType dtype) {
+  return dtype == DType::kBF16 ? 1 : dtype == DType::kF16 ? 2 : 3;
+}
+
+// A tier with bf16 products; what they don't serve runs on the AVX-512 tier's kernels.
+Tier bf16_tier(const char* name, bool (*supported)(), int (*parts)(DType), ForwardFn forward,
+               BackwardFn backward) {
   Tier tier = make_tier<HWY_AVX3>(name);
   tier.supported = supported;
+  tier.parts = parts;
   tier.kernels.forward_fa2 = forward;
   tier.kernels.backward_tiled = backward;
   return tier;
@@ -88,17 +103,23 @@ std::int64_t nothing(const Problem&, const PassPlan&) {
 const std::vector<Tier>& all_tiers() {
   static const std::vector<Tier> tiers = {
 #if HWY_ARCH_X86
-    bf16_tier("avx512_bf16", has_fast_bf16_dot, forward_fa2_bf16, backward_tiled_bf16),
+    bf16_tier("avx512_bf16", has_fast_bf16_dot, bf16_whole, forward_fa2_bf16, backward_tiled_bf16),
     make_tier<HWY_AVX3>("avx512"),
     // Here, and so only on request, until it has been measured on a processor that has it.
-    bf16_tier("amx", has_amx, forward_fa2_amx, backward_tiled_amx),
+    bf16_tier("amx", has_amx, all_in_parts, forward_fa2_amx, backward_tiled_amx),
     make_tier<HWY_AVX2>("avx2"),
-    bf16_tier("amx_emulated", wants_emulation, forward_fa2_amx_emulated,
+    bf16_tier("amx_emulated", wants_emulation, all_in_parts, forward_fa2_amx_emulated,
               backward_tiled_amx_emulated),
 #endif
     make_tier<HWY_BASELINE_SCALAR>("scalar"),
   };
   return tiers;
+}
+
+int operand_parts(const Problem& problem, const PassPlan& pass) {
+  for (const Tier& t : all_tiers())
+    if (pass.isa == t.name) return t.parts(problem.dtype);
+  return 0;
 }
 
 std::string unknown_isa_cap() {

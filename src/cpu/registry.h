@@ -22,6 +22,8 @@ struct Tier {
   const char* name;     // as Options::isa and TILEWISE_CPU_ISA spell it
   std::int64_t target;  // Highway's bit
   bool (*supported)();  // what the tier needs beyond that
+  // In how many bf16 parts the fa2 kernel multiplies a dtype (simd/parts-inl.h); 0: as f32.
+  int (*parts)(DType);
   TierKernels kernels;
 };
 
@@ -34,6 +36,9 @@ std::string unknown_isa_cap();
 
 // Every tier compiled in, in the same order.
 const std::vector<Tier>& all_tiers();
+
+// As Tier::parts, for a pass of a plan.
+int operand_parts(const Problem& problem, const PassPlan& pass);
 
 struct KernelRow {
   const char* name;

@@ -116,32 +116,43 @@ HWY_INLINE Span visible_part(const BandMask& mask, Span q, Span k) {
   return {k.begin + (begin - k.begin) / kPad * kPad, min_of(seen.end, k.end)};
 }
 
+// Narrows a step to the keys that its queries see.
+template <class Operands>
+HWY_INLINE void see_part(const BandMask& mask, Panel& at, KeyTile& key) {
+  const Span part = visible_part(mask, at.q, at.k);
+  key.kt = key.kt.from_col(part.begin - at.k.begin);
+  key.v = Operands::values_from(key.v, part.begin - at.k.begin);
+  at.k = part;
+}
+
 template <class Operands>
 HWY_INLINE void attend_panel(const Head& head, Panel at, const QueryTile& query, KeyTile key,
                              const PanelScratch& scratch) {
   const int64_t d = head.q.cols, dv = head.v.cols, rows = at.q.size();
-  if (at.tile == TileClass::kPartial) {
-    const Span part = visible_part(head.score.mask, at.q, at.k);
-    key.kt = key.kt.from_col(part.begin - at.k.begin);
-    key.v = Operands::values_from(key.v, part.begin - at.k.begin);
-    at.k = part;
-  }
+  if (at.tile == TileClass::kPartial) see_part<Operands>(head.score.mask, at, key);
   const int64_t cols = at.k.size();
+  const bool drops = head.score.dropout.threshold != 0;
+  const bool gathers = may_hide(head.score, at.tile) && !key.v_finite;
   Operands::multiply(left(query.q), right(key.kt), scratch.s, {rows, padded(cols), d}, Store::kSet);
   for (int64_t r = 0; r < rows; ++r) {
     float* s = scratch.s.row(r);
+    const SoftmaxRow row = {query.state[r], query.o.from_row(r), dv};
     score_row(head.score, at.q.begin + r, at.k, at.tile, s, nullptr);
-    softmax_step(head.score, cols, s, {query.state[r], query.o.from_row(r), dv});
+    if (drops || gathers)
+      softmax_step(head.score, cols, s, row);
+    else
+      Operands::softmax(head.score, cols, s, row);
   }
-  if (head.score.dropout.threshold) {
+  if (drops) {
     dropout_tile(head.score, at.q, at.k, scratch.z);
     for (int64_t r = 0; r < rows; ++r) multiply_row(scratch.z.row(r), cols, scratch.s.row(r));
   }
-  if (may_hide(head.score, at.tile) && !key.v_finite) {
+  if (gathers) {
     gather_values(head.score, at, scratch.s, head.v, query.o);
     return;
   }
-  for (int64_t r = 0; r < rows; ++r) Operands::weights(scratch.s.row(r), cols);
+  if (drops)
+    for (int64_t r = 0; r < rows; ++r) Operands::weights(scratch.s.row(r), cols);
   Operands::multiply(left(scratch.s), right(key.v), query.o, {rows, padded(dv), cols}, Store::kAdd);
 }
 

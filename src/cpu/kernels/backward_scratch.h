@@ -87,7 +87,8 @@ inline BackwardTiles carve_backward(Arena& arena, const Problem& p, const PassPl
     t.q_values = arena.matrix(rows, d);
     t.do_values = arena.matrix(rows, dv);
     t.transposed[0] = arena.matrix(rows, keys);
-    t.transposed[1] = arena.matrix(padded(keys), rows);
+    t.transposed[1] = arena.matrix(round_up(keys, int64_t{32}), rows);
+    arena.matrix(32, max_of(max_of(d, dv), keys));  // AMX reads whole tiles, past any of these
   }
   return t;
 }

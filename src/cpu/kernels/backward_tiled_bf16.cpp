@@ -7,6 +7,7 @@
 // clang-format on
 #include "cpu/kernels/backward_tiled-inl.h"
 #include "cpu/simd/amx-inl.h"
+#include "cpu/simd/softmax_bf16-inl.h"
 
 #if TILEWISE_BF16_DOT
 HWY_BEFORE_NAMESPACE();
@@ -28,10 +29,10 @@ void backward_tiled_bf16(const BackwardJob& job) {
   run<HWY_NAMESPACE::PairOperands>(job);
 }
 void backward_tiled_amx(const BackwardJob& job) {
-  run<HWY_NAMESPACE::AmxOperands<HWY_NAMESPACE::HardwareTiles>>(job);
+  run<HWY_NAMESPACE::AmxOperands<HWY_NAMESPACE::HardwareTiles, 1>>(job);
 }
 void backward_tiled_amx_emulated(const BackwardJob& job) {
-  run<HWY_NAMESPACE::AmxOperands<HWY_NAMESPACE::EmulatedTiles>>(job);
+  run<HWY_NAMESPACE::AmxOperands<HWY_NAMESPACE::EmulatedTiles, 1>>(job);
 }
 
 }  // namespace tilewise::cpu

@@ -23,7 +23,7 @@ struct Fa1Visitor {
   void step(Span q, Span k, TileClass c) {
     pack_rows(head.q, q, tiles.query.q);
     const QueryTile query = {tiles.query.q, running.o.from_row(q.begin), running.state + q.begin};
-    attend(head, {q, k, c}, query, tiles.key, tiles.panel);
+    attend(head, {q, k, c}, query, tiles.key, tiles.panel[0]);
   }
   void store_kv(Span) {}
 };
@@ -38,7 +38,7 @@ void forward_fa1<HWY_TARGET>(const ForwardJob& job) {
   parallel_for(problem.batch * problem.heads_q, job.pass.threads, [&](int64_t i, int thread) {
     const Sequence& seq = seqs[i / problem.heads_q];
     Arena arena(static_cast<std::byte*>(job.workspace) + thread * thread_bytes);
-    ForwardTiles tiles = carve_forward(arena, problem, job.pass);
+    ForwardTiles tiles = carve_forward(arena, problem, job.pass, 0);
     const QueryTile running = carve_running(arena, problem);
     const Head head = make_head(problem, job.in, seq, i % problem.heads_q);
     const Rows o = head_rows(problem, job.out.o, seq, Side::kQuery, head.head);

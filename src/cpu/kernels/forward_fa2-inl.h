@@ -11,7 +11,7 @@
 #endif
 // clang-format on
 
-#include "cpu/kernels/attend-inl.h"
+#include "cpu/kernels/attend_tiles-inl.h"
 #include "cpu/kernels/table.h"
 #include "cpu/kernels/work.h"
 #include "cpu/parallel.h"
@@ -29,7 +29,10 @@ struct Fa2Visitor {
   void load_q(Span q) { begin_queries<Operands>(head, q, tiles.query); }
   void step(Span q, Span k, TileClass c) {
     load_keys<Operands>(head, k, tiles.key);
-    attend<Operands>(head, {q, k, c}, tiles.query, tiles.key, tiles.panel);
+    if constexpr (requires { typename Operands::Product; })
+      attend_in_tiles<Operands>(head, {q, k, c}, tiles);
+    else
+      attend<Operands>(head, {q, k, c}, tiles.query, tiles.key, tiles.panel[0]);
   }
   void store_o(Span q) { finish_queries(head.score, q, tiles.query, o, lse); }
 };
@@ -45,7 +48,7 @@ void run_fa2(const ForwardJob& job) {
     const WorkItem item = work.longest_first(i);
     const Sequence& seq = seqs[item.sequence];
     Arena arena(static_cast<std::byte*>(job.workspace) + thread * thread_bytes);
-    ForwardTiles tiles = carve_forward(arena, problem, job.pass);
+    ForwardTiles tiles = carve_forward(arena, problem, job.pass, Operands::kParts);
     const Head head = make_head(problem, job.in, seq, item.head);
     const Rows o = head_rows(problem, job.out.o, seq, Side::kQuery, item.head);
     const StatRows lse = stat_rows(problem, job.out.lse, seq, item.head);

@@ -1,5 +1,8 @@
-// fa2 in bf16 dot products and on AMX tiles, for bf16 inputs on processors that have them.
+// fa2 in bf16 dot products, for bf16 inputs, and on AMX tiles, for all: f16 and f32 as sums of bf16
+// parts.
 // clang-format off
+#include <atomic>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/forward_fa2_bf16.cpp"
 #include "hwy/foreach_target.h"
@@ -14,24 +17,43 @@ namespace tilewise::cpu {
 
 namespace {
 
-template <class Operands>
-void run(const ForwardJob& job) {
-  if (job.problem.dtype == DType::kBF16)
-    HWY_NAMESPACE::run_fa2<Operands>(job);
-  else
-    forward_fa2<HWY_AVX3>(job);
+// inf and NaN have no parts, and no place in a benchmark either.
+bool splittable(const ForwardJob& job) {
+  const Problem& problem = job.problem;
+  const std::vector<Sequence> seqs = sequences(problem, job.in);
+  std::atomic<bool> finite = true;
+  parallel_for(seqs.size() * problem.heads_q, job.pass.threads, [&](int64_t i, int) {
+    const int64_t group = problem.heads_q / problem.heads_kv, h = i % problem.heads_q;
+    const Head head = make_head(problem, job.in, seqs[i / problem.heads_q], h);
+    bool all = HWY_NAMESPACE::rows_finite(head.q, {0, head.seq.q_used});
+    if (h % group == 0)
+      all = all && HWY_NAMESPACE::rows_finite(head.k, {0, head.seq.kv_used}) &&
+            HWY_NAMESPACE::rows_finite(head.v, {0, head.seq.kv_used});
+    if (!all) finite.store(false, std::memory_order_relaxed);
+  });
+  return finite;
+}
+
+template <class Tiles>
+void run_tiles(const ForwardJob& job) {
+  using namespace HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): of this file's kernels
+  if (job.problem.dtype == DType::kBF16) return run_fa2<AmxOperands<Tiles, 1>>(job);
+  if (!splittable(job)) return forward_fa2<HWY_AVX3>(job);
+  if (job.problem.dtype == DType::kF16) return run_fa2<AmxOperands<Tiles, 2>>(job);
+  run_fa2<AmxOperands<Tiles, 3>>(job);
 }
 
 }  // namespace
 
 void forward_fa2_bf16(const ForwardJob& job) {
-  run<HWY_NAMESPACE::PairOperands>(job);
+  if (job.problem.dtype == DType::kBF16) return HWY_NAMESPACE::run_fa2<HWY_NAMESPACE::PairOperands>(job);
+  forward_fa2<HWY_AVX3>(job);
 }
 void forward_fa2_amx(const ForwardJob& job) {
-  run<HWY_NAMESPACE::AmxOperands<HWY_NAMESPACE::HardwareTiles>>(job);
+  run_tiles<HWY_NAMESPACE::HardwareTiles>(job);
 }
 void forward_fa2_amx_emulated(const ForwardJob& job) {
-  run<HWY_NAMESPACE::AmxOperands<HWY_NAMESPACE::EmulatedTiles>>(job);
+  run_tiles<HWY_NAMESPACE::EmulatedTiles>(job);
 }
 
 }  // namespace tilewise::cpu

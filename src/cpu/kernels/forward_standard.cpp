@@ -61,9 +61,9 @@ struct StandardVisitor {
   void drop(Span q, Span k, Matrix p) {
     for (int64_t q0 = q.begin; q0 < q.end; q0 += kPanel) {
       const Span panel = {q0, min_of(q0 + kPanel, q.end)};
-      dropout_tile(head.score, panel, k, tiles.panel.z);
+      dropout_tile(head.score, panel, k, tiles.panel[0].z);
       for (int64_t r = 0; r < panel.size(); ++r)
-        multiply_row(tiles.panel.z.row(r), k.size(), p.row(q0 - q.begin + r));
+        multiply_row(tiles.panel[0].z.row(r), k.size(), p.row(q0 - q.begin + r));
     }
   }
 };
@@ -78,7 +78,7 @@ void forward_standard<HWY_TARGET>(const ForwardJob& job) {
   parallel_for(problem.batch * problem.heads_q, job.pass.threads, [&](int64_t i, int thread) {
     const Sequence& seq = seqs[i / problem.heads_q];
     Arena arena(static_cast<std::byte*>(job.workspace) + thread * thread_bytes);
-    ForwardTiles tiles = carve_forward(arena, problem, job.pass);
+    ForwardTiles tiles = carve_forward(arena, problem, job.pass, 0);
     const Scores whole = carve_scores(arena, problem);
     const Head head = make_head(problem, job.in, seq, i % problem.heads_q);
     const Rows o = head_rows(problem, job.out.o, seq, Side::kQuery, head.head);

@@ -34,32 +34,60 @@ struct KeyTile {
 struct PanelScratch {
   Matrix s;  // kPanel x keys: scores, then weights
   Matrix z;  // kPanel x keys: dropout factors
+  Matrix p;  // kPanel x keys: weights as parts, where operands have a place of their own for them
 };
 
 struct ForwardTiles {
   QueryTile query;
   KeyTile key;
-  PanelScratch panel;
+  PanelScratch panel[2];  // the second for operands whose panels overlap
 };
 
-inline QueryTile carve_query(Arena& arena, const Problem& p, int64_t rows) {
-  return {arena.matrix(rows, p.head_dim), arena.matrix(rows, p.head_dim_v),
+// How a kernel keeps its operands: 0 as f32, else as so many bf16 parts, in pairs
+// (simd/parts-inl.h).
+using Parts = int;
+
+// Operands of rows with the depth along them, and of columns or values with the depth across. Tiles
+// are read whole: 32 rows, 32 columns.
+inline Matrix carve_rows(Arena& arena, int64_t rows, int64_t depth, Parts parts) {
+  if (parts == 0) return arena.matrix(rows, depth);
+  Matrix m = arena.matrix(round_up(rows, int64_t{32}), parts * pairs_of(depth));
+  m.part = pairs_of(depth);
+  return m;
+}
+inline Matrix carve_across(Arena& arena, int64_t depth, int64_t cols, Parts parts) {
+  if (parts == 0) return arena.matrix(padded(depth), cols);
+  const int64_t rows = pairs_of(depth) + kPad;  // values may be used from a row inside a tile
+  Matrix m = arena.matrix(saturated_product(parts, rows), round_up(cols, int64_t{32}));
+  arena.take<float>(kPad);
+  m.part = rows * m.stride;
+  return m;
+}
+
+inline QueryTile carve_query(Arena& arena, const Problem& p, int64_t rows, Parts parts) {
+  return {carve_rows(arena, rows, p.head_dim, parts), arena.matrix(rows, p.head_dim_v),
           arena.take<SoftmaxState>(rows)};
 }
 
-inline KeyTile carve_key(Arena& arena, const Problem& p, int64_t rows) {
-  // V's rows also hold K's before it is transposed.
-  return {arena.matrix(padded(p.head_dim), rows),
-          arena.matrix(rows, max_of(p.head_dim, p.head_dim_v))};
+inline KeyTile carve_key(Arena& arena, const Problem& p, int64_t rows, Parts parts) {
+  // V's place also holds K's rows before they are transposed.
+  const int64_t d = parts == 0 ? p.head_dim : round_up(p.head_dim, int64_t{32});
+  return {carve_across(arena, p.head_dim, rows, parts),
+          carve_across(arena, rows, max_of(d, p.head_dim_v), parts)};
 }
 
-inline PanelScratch carve_panel(Arena& arena, const Problem& p, int64_t keys) {
-  return {arena.matrix(kPanel, keys), arena.matrix(p.dropout_p > 0 ? kPanel : 0, keys)};
+inline PanelScratch carve_panel(Arena& arena, const Problem& p, int64_t keys, Parts parts = 0) {
+  return {arena.matrix(kPanel, keys), arena.matrix(p.dropout_p > 0 ? kPanel : 0, keys),
+          parts == 0 ? Matrix{} : carve_rows(arena, kPanel, keys, parts)};
 }
 
-inline ForwardTiles carve_forward(Arena& arena, const Problem& p, const PassPlan& pass) {
-  return {carve_query(arena, p, pass.tile_q), carve_key(arena, p, pass.tile_kv),
-          carve_panel(arena, p, pass.tile_kv)};
+inline ForwardTiles carve_forward(Arena& arena, const Problem& p, const PassPlan& pass,
+                                  Parts parts) {
+  ForwardTiles t = {carve_query(arena, p, pass.tile_q, parts),
+                    carve_key(arena, p, pass.tile_kv, parts),
+                    {carve_panel(arena, p, pass.tile_kv, parts), {}}};
+  if (parts != 0) t.panel[1] = carve_panel(arena, p, pass.tile_kv, parts);
+  return t;
 }
 
 // fa1: the running O and (m, l) of a whole head.

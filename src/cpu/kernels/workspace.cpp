@@ -2,13 +2,16 @@
 #include "cpu/kernels/backward_scratch.h"
 #include "cpu/kernels/split.h"
 #include "cpu/kernels/table.h"
+#include "cpu/registry.h"
 
 namespace tilewise::cpu {
 
+// Room for either kind of operand: numbers that cannot be split run in f32.
 std::int64_t forward_fa2_bytes(const Problem& problem, const PassPlan& pass) {
-  Arena arena;
-  carve_forward(arena, problem, pass);
-  return arena.bytes();
+  Arena f32, parts;
+  carve_forward(f32, problem, pass, 0);
+  carve_forward(parts, problem, pass, operand_parts(problem, pass));
+  return max_of(f32.bytes(), parts.bytes());
 }
 
 std::int64_t forward_split_bytes(const Problem& problem, const PassPlan& pass) {
@@ -20,14 +23,14 @@ std::int64_t forward_split_bytes(const Problem& problem, const PassPlan& pass) {
 
 std::int64_t forward_fa1_bytes(const Problem& problem, const PassPlan& pass) {
   Arena arena;
-  carve_forward(arena, problem, pass);
+  carve_forward(arena, problem, pass, 0);
   carve_running(arena, problem);
   return arena.bytes();
 }
 
 std::int64_t forward_standard_bytes(const Problem& problem, const PassPlan& pass) {
   Arena arena;
-  carve_forward(arena, problem, pass);
+  carve_forward(arena, problem, pass, 0);
   carve_scores(arena, problem);
   return arena.bytes();
 }

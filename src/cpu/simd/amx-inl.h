@@ -2,7 +2,12 @@
 // sums, in 16 cycles. Four tiles of C stay in registers, so each step of 32 numbers in depth loads
 // two tiles of A and two of B for four products, and the tile loads (8 cycles from L1) stay hidden.
 //
-// Operands lie as in PairOperands, padded with zeros to whole tiles in depth.
+// A product is an object that is advanced step by step, so that vector code can run beside it: the
+// tile unit works on a step's products while the core issues what follows them.
+//
+// Operands lie as in PairOperands (bf16) or PartOperands (f16, f32), padded with zeros to whole
+// tiles in depth. A is read in blocks of 32 rows and B in blocks of 32 columns, whatever lies past
+// the last; C is written only where it is.
 
 // clang-format off
 #if defined(TILEWISE_CPU_SIMD_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)  // guard per target
@@ -13,7 +18,7 @@
 #endif
 // clang-format on
 
-#include "cpu/simd/operands-inl.h"
+#include "cpu/simd/parts-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewise::cpu::HWY_NAMESPACE {
@@ -85,69 +90,149 @@ struct EmulatedTiles {
   }
 };
 
-template <class Tiles>
-struct AmxOperands : PairOperands {
-  using Session = Tiles;
+// Which parts of A and B meet, small products first, so that they are not lost in large sums. Of
+// two parts all four: the scores of f16 are then exact to f32's digits, as the LSE's bound wants.
+template <int kParts>
+struct PartPairs {
+  static constexpr int kMostSum = kParts == 2 ? 2 : kParts - 1;
+  static constexpr int kCount = kParts == 2 ? 4 : kParts * (kParts + 1) / 2;
+  struct Table {
+    int8_t a[kCount], b[kCount];
+  };
+  static constexpr Table kTable = [] {
+    Table t{};
+    int i = 0;
+    for (int sum = kMostSum; sum >= 0; --sum)
+      for (int first = min_of(sum, kParts - 1); first >= 0 && sum - first < kParts; --first, ++i)
+        t.a[i] = static_cast<int8_t>(first), t.b[i] = static_cast<int8_t>(sum - first);
+    return t;
+  }();
+};
+
+// Up to 32 rows of C, a block of 32 columns after another. C tiles 0 to 3, A 4 and 5, B 6 and 7.
+template <class Tiles, int kParts>
+class TileProduct {
+ public:
+  TileProduct() = default;  // nothing to do
+  TileProduct(Left a, Right b, Matrix c, Extent e, Store store)
+      : a_(a),
+        b_(b),
+        c_(c),
+        rows_(e.rows),
+        cols_(e.cols),
+        depth_(ceil_div(e.depth, int64_t{2})),
+        first_pair_(store == Store::kAdd && kParts == 2 ? 1 : 0),
+        pair_(first_pair_),
+        add_(store == Store::kAdd) {}
+
+  bool done() const { return cols_ <= 0; }
+  // Of 4 tile products each.
+  int64_t steps() const {
+    return ceil_div(cols_, 2 * kTile) * ceil_div(depth_, kTile) *
+           (Pairs::kCount - first_pair_);
+  }
+
+  HWY_INLINE void step() {
+    if (k_ == 0 && pair_ == first_pair_) begin_block();
+    const float* const a = a_.data + Pairs::kTable.a[pair_] * a_.part + k_;
+    const float* const b = b_.data + Pairs::kTable.b[pair_] * b_.part + k_ * b_.stride;
+    Tiles::template load<6>(b, b_.stride);
+    Tiles::template load<4>(a, a_.row_stride);
+    Tiles::template dot<0, 4, 6>();
+    Tiles::template load<5>(a + kTile * a_.row_stride, a_.row_stride);
+    Tiles::template dot<2, 5, 6>();
+    Tiles::template load<7>(b + kTile, b_.stride);
+    Tiles::template dot<1, 4, 7>();
+    Tiles::template dot<3, 5, 7>();
+    if ((k_ += kTile) < depth_) return;
+    k_ = 0;
+    if (++pair_ < Pairs::kCount) return;
+    pair_ = first_pair_;
+    end_block();
+  }
+  HWY_INLINE void finish() {
+    while (!done()) step();
+  }
+
+ private:
+  using Pairs = PartPairs<kParts>;
   static constexpr int64_t kTile = 16;
 
-  // C tiles 0 to 3, A tiles 4 and 5, B tiles 6 and 7; kRows and kCols count tiles, 1 or 2.
-  template <int kRows, int kCols>
-  static HWY_INLINE void block(Left a, Right b, Matrix c, int64_t depth, Store store) {
-    const int64_t a_half = kTile * a.row_stride, c_half = kTile * c.stride;
-    const bool add = store == Store::kAdd;
-    add ? Tiles::template load<0>(c.data, c.stride) : Tiles::template zero<0>();
-    if constexpr (kCols == 2)
-      add ? Tiles::template load<1>(c.data + kTile, c.stride) : Tiles::template zero<1>();
-    if constexpr (kRows == 2)
-      add ? Tiles::template load<2>(c.data + c_half, c.stride) : Tiles::template zero<2>();
-    if constexpr (kRows == 2 && kCols == 2)
-      add ? Tiles::template load<3>(c.data + c_half + kTile, c.stride) : Tiles::template zero<3>();
-    for (int64_t k = 0; k < depth; k += kTile) {
-      Tiles::template load<6>(b.data + k * b.stride, b.stride);
-      Tiles::template load<4>(a.data + k, a.row_stride);
-      Tiles::template dot<0, 4, 6>();
-      if constexpr (kRows == 2) {
-        Tiles::template load<5>(a.data + a_half + k, a.row_stride);
-        Tiles::template dot<2, 5, 6>();
-      }
-      if constexpr (kCols == 2) {
-        Tiles::template load<7>(b.data + k * b.stride + kTile, b.stride);
-        Tiles::template dot<1, 4, 7>();
-      }
-      if constexpr (kRows == 2 && kCols == 2) Tiles::template dot<3, 5, 7>();
+  bool whole() const { return rows_ == 2 * kTile && cols_ >= 2 * kTile; }
+  // A running sum passes through the tiles; long chains of split products get their own, since
+  // each addition to a large sum rounds it.
+  bool load_c() const { return add_ && kParts == 1 && whole(); }
+
+  HWY_INLINE void begin_block() {
+    if (load_c()) {
+      move_c([](auto tile, float* at, int64_t stride) {
+        Tiles::template load<decltype(tile)::value>(at, stride);
+      }, c_);
+    } else {
+      Tiles::template zero<0>();
+      Tiles::template zero<1>();
+      Tiles::template zero<2>();
+      Tiles::template zero<3>();
     }
-    Tiles::template store<0>(c.data, c.stride);
-    if constexpr (kCols == 2) Tiles::template store<1>(c.data + kTile, c.stride);
-    if constexpr (kRows == 2) Tiles::template store<2>(c.data + c_half, c.stride);
-    if constexpr (kRows == 2 && kCols == 2)
-      Tiles::template store<3>(c.data + c_half + kTile, c.stride);
+  }
+  HWY_INLINE void end_block() {
+    const auto store = [](auto tile, float* at, int64_t stride) {
+      Tiles::template store<decltype(tile)::value>(at, stride);
+    };
+    if (load_c() || (!add_ && whole())) {
+      move_c(store, c_);
+    } else {
+      alignas(64) float block[4 * kTile * kTile];
+      const Matrix room = {block, 2 * kTile};
+      move_c(store, room);
+      put(room);
+    }
+    c_ = c_.from_col(2 * kTile);
+    b_ = b_.from_col(2 * kTile);
+    cols_ -= 2 * kTile;
+  }
+  template <class Move>
+  static HWY_INLINE void move_c(Move&& move, Matrix c) {
+    move(std::integral_constant<int, 0>(), c.data, c.stride);
+    move(std::integral_constant<int, 1>(), c.data + kTile, c.stride);
+    move(std::integral_constant<int, 2>(), c.row(kTile), c.stride);
+    move(std::integral_constant<int, 3>(), c.row(kTile) + kTile, c.stride);
+  }
+  HWY_INLINE void put(Matrix block) const {
+    for (int64_t r = 0; r < rows_; ++r)
+      for (int64_t j = 0; j < min_of(cols_, 2 * kTile); j += kTile) {
+        const __m512 x = _mm512_load_ps(block.row(r) + j);
+        float* const to = c_.row(r) + j;
+        _mm512_store_ps(to, add_ ? _mm512_add_ps(_mm512_load_ps(to), x) : x);
+      }
   }
 
-  template <int kRows>
-  static HWY_INLINE void row_of_blocks(Left a, Right b, Matrix c, Extent e, Store store) {
-    int64_t col = 0;
-    for (; col + 2 * kTile <= e.cols; col += 2 * kTile)
-      block<kRows, 2>(a, b.from_col(col), c.from_col(col), e.depth, store);
-    if (col < e.cols) block<kRows, 1>(a, b.from_col(col), c.from_col(col), e.depth, store);
-  }
+  Left a_{};
+  Right b_{};
+  Matrix c_{};
+  int64_t rows_ = 0, cols_ = 0;  // still to do
+  int64_t depth_ = 0;            // pairs
+  int64_t k_ = 0;
+  int first_pair_ = 0;  // weights of two parts, 16 bits, can do without the smallest
+  int pair_ = 0;
+  bool add_ = false;
+};
 
-  // A's depth must lie along its rows. Rows that don't fill a tile are left to vectors, so nothing
-  // is written past the last.
+template <class Tiles, int kPartCount>
+struct AmxOperands : std::conditional_t<kPartCount == 1, PairOperands, PartOperands<kPartCount>> {
+  using Session = Tiles;
+  using Product = TileProduct<Tiles, kPartCount>;
+
+  // A's depth must lie along its rows.
   static HWY_INLINE void multiply(Left a, Right b, Matrix c, Extent e, Store store) {
-    const Extent pairs = {e.rows, e.cols, ceil_div(e.depth, int64_t{2})};
-    int64_t r = 0;
-    for (; r + 2 * kTile <= e.rows; r += 2 * kTile)
-      row_of_blocks<2>(a.from_row(r), b, c.from_row(r), pairs, store);
-    if (r + kTile <= e.rows) {
-      row_of_blocks<1>(a.from_row(r), b, c.from_row(r), pairs, store);
-      r += kTile;
-    }
-    if (r < e.rows)
-      PairOperands::multiply(a.from_row(r), b, c.from_row(r), {e.rows - r, e.cols, e.depth}, store);
+    constexpr int64_t kRows = 32;
+    for (int64_t r = 0; r < e.rows; r += kRows)
+      Product(a.from_row(r), b, c.from_row(r), {min_of(kRows, e.rows - r), e.cols, e.depth}, store)
+          .finish();
   }
 
   static HWY_INLINE Left transposed(Matrix weights, Extent e, const Matrix (&room)[2]) {
-    pair_rows(weights, e, room[0]);
+    PairOperands::pair_rows(weights, e, room[0]);
     transpose(room[0], ceil_div(e.rows, int64_t{2}), e.cols, room[1]);
     return left(room[1]);
   }

@@ -16,39 +16,48 @@ constexpr int64_t padded(int64_t n) {
   return round_up(n, kPad);
 }
 
+// Units of two 16-bit numbers that a depth takes, in whole AMX tiles.
+constexpr int64_t pairs_of(int64_t depth) {
+  return round_up(depth, int64_t{32}) / 2;
+}
+
 struct Matrix {
   float* data = nullptr;
   int64_t stride = 0;
+  int64_t part = 0;  // from one part of split numbers to the next (simd/parts-inl.h)
   float* row(int64_t r) const { return data + r * stride; }
-  Matrix from_row(int64_t r) const { return {row(r), stride}; }
-  Matrix from_col(int64_t c) const { return {data + c, stride}; }
+  Matrix from_row(int64_t r) const { return {row(r), stride, part}; }
+  Matrix from_col(int64_t c) const { return {data + c, stride, part}; }
+  Matrix at_part(int64_t p) const { return {data + p * part, stride, part}; }
 };
 
 // The left operand of a product, read one number at a time: (row, k) at row * row_stride + k *
 // depth_stride.
 struct Left {
   const float* data;
-  int64_t row_stride, depth_stride;
-  Left from_row(int64_t r) const { return {data + r * row_stride, row_stride, depth_stride}; }
-  Left from_depth(int64_t k) const { return {data + k * depth_stride, row_stride, depth_stride}; }
+  int64_t row_stride, depth_stride, part;
+  Left from_row(int64_t r) const { return {data + r * row_stride, row_stride, depth_stride, part}; }
+  Left from_depth(int64_t k) const {
+    return {data + k * depth_stride, row_stride, depth_stride, part};
+  }
 };
 
 // The right operand, read in whole vectors: (k, col) at k * stride + col.
 struct Right {
   const float* data;
-  int64_t stride;
-  Right from_col(int64_t c) const { return {data + c, stride}; }
-  Right from_depth(int64_t k) const { return {data + k * stride, stride}; }
+  int64_t stride, part;
+  Right from_col(int64_t c) const { return {data + c, stride, part}; }
+  Right from_depth(int64_t k) const { return {data + k * stride, stride, part}; }
 };
 
 inline Left left(Matrix m) {
-  return {m.data, m.stride, 1};
+  return {m.data, m.stride, 1, m.part};
 }
 inline Left left_transposed(Matrix m) {
-  return {m.data, 1, m.stride};
+  return {m.data, 1, m.stride, m.part};
 }
 inline Right right(Matrix m) {
-  return {m.data, m.stride};
+  return {m.data, m.stride, m.part};
 }
 
 struct Extent {

@@ -15,6 +15,7 @@
 
 #include "cpu/simd/gemm-inl.h"
 #include "cpu/simd/pack-inl.h"
+#include "cpu/simd/score-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewise::cpu::HWY_NAMESPACE {
@@ -31,6 +32,7 @@ HWY_INLINE bool all_finite(Matrix m, int64_t rows, int64_t cols) {
 }
 
 struct F32Operands {
+  static constexpr int kParts = 0;
   // Lives as long as a thread multiplies.
   struct Session {};
 
@@ -55,6 +57,11 @@ struct F32Operands {
   }
   // Turns a row of weights into an operand, in place.
   static HWY_INLINE void weights(float*, int64_t) {}
+  // A step of the softmax, which leaves the weights as an operand, in place.
+  static HWY_INLINE void softmax(const Score& score, int64_t cols, float* s,
+                                 const SoftmaxRow& row) {
+    softmax_step(score, cols, s, row);
+  }
   static HWY_INLINE void multiply(Left a, Right b, Matrix c, Extent e, Store store) {
     gemm(a, b, c, e, store);
   }
@@ -75,10 +82,27 @@ HWY_INLINE __m512i bf16_lanes(const uint16_t* row, int64_t at, int64_t cols) {
   return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, row + at));
 }
 
+// Depth is padded with zeros to this many pairs, an AMX tile.
+inline constexpr int64_t kDepthPad = 16;
+
+// Zeros after the pairs of `used` rows of values: a product may begin inside the tile, at a
+// multiple of 16 numbers, and run past its end.
+HWY_INLINE void zero_value_rows(Matrix values, int64_t used, int64_t cols) {
+  const int64_t pairs = ceil_div(used, int64_t{2});
+  const int64_t end = round_up(pairs, kDepthPad) + (used > 16 ? kDepthPad : 0);
+  zero_rows(values.from_row(pairs), end - pairs, cols);
+}
+
+// In softmax_bf16-inl.h.
+template <int kParts>
+void convert_weights(const float* s, int64_t cols, float* out, int64_t part);
+template <int kParts>
+void softmax_step_to(const Score& score, int64_t cols, const float* s, const SoftmaxRow& row,
+                     float* out, int64_t part);
+
 struct PairOperands {
+  static constexpr int kParts = 1;
   struct Session {};
-  // Depth is padded with zeros to this many pairs, an AMX tile.
-  static constexpr int64_t kDepthPad = 16;
 
   static HWY_INLINE void rows(const Rows& in, Span span, Matrix out) {
     for (int64_t i = span.begin; i < span.end; ++i) {
@@ -90,8 +114,9 @@ struct PairOperands {
     }
   }
   static HWY_INLINE void columns(const Rows& in, Span span, Matrix scratch, Matrix out) {
-    rows(in, span, scratch);
-    transpose(scratch, span.size(), ceil_div(in.cols, int64_t{2}), out);
+    const Matrix packed = {scratch.data, pairs_of(in.cols)};
+    rows(in, span, packed);
+    transpose(packed, span.size(), packed.stride, out);
   }
   // Rows 2i and 2i + 1 become row i of pairs.
   static HWY_INLINE bool values(const Rows& in, Span span, Matrix out) {
@@ -111,10 +136,7 @@ struct PairOperands {
         _mm512_store_si512(to + c, pairs);
       }
     }
-    // A product may begin inside the tile, at a multiple of 16 numbers, and run past its end.
-    const int64_t used = ceil_div(span.size(), int64_t{2});
-    const int64_t end = round_up(used, kDepthPad) + (span.size() > 16 ? kDepthPad : 0);
-    zero_rows(out.from_row(used), end - used, in.cols);
+    zero_value_rows(out, span.size(), in.cols);
     return infinite == 0;
   }
   static HWY_INLINE Matrix values_from(Matrix values, int64_t row) {
@@ -141,12 +163,10 @@ struct PairOperands {
         _mm512_store_si512(out.row(i / 2) + c, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
       }
   }
-  static HWY_INLINE void weights(float* s, int64_t cols) {
-    for (int64_t j = 0; j < padded(cols); j += 16)
-      _mm256_store_si256(reinterpret_cast<__m256i*>(s + j / 2),
-                         (__m256i)_mm512_cvtneps_pbh(_mm512_load_ps(s + j)));
-    if (padded(cols) % (2 * kDepthPad) != 0)
-      _mm256_store_ps(s + padded(cols) / 2, _mm256_setzero_ps());
+  static HWY_INLINE void weights(float* s, int64_t cols) { convert_weights<1>(s, cols, s, 0); }
+  static HWY_INLINE void softmax(const Score& score, int64_t cols, float* s,
+                                 const SoftmaxRow& row) {
+    softmax_step_to<1>(score, cols, s, row, s, 0);
   }
   static HWY_INLINE void multiply(Left a, Right b, Matrix c, Extent e, Store store) {
     gemm<PairMultiplyAdd>(a, b, c, {e.rows, e.cols, ceil_div(e.depth, int64_t{2})}, store);

@@ -130,9 +130,10 @@ struct SoftmaxRow {
   Matrix o;  // one row; its columns `dv`, 0 for none
   int64_t dv;
 };
-HWY_INLINE void softmax_step(const Score& score, int64_t cols, float* s, const SoftmaxRow& row) {
+// Takes in the maximum of new logits; returns what to subtract from them.
+HWY_INLINE float raise_max(const Score& score, float new_max, const SoftmaxRow& row) {
   SoftmaxState& state = row.state;
-  const float top = max_of(state.max, max_of_row(s, cols));
+  const float top = max_of(state.max, new_max);
   const float shift = softmax_shift(top);
   if (top != state.max) {
     const float alpha = std::exp2((state.max - shift) * score.unit);
@@ -140,7 +141,11 @@ HWY_INLINE void softmax_step(const Score& score, int64_t cols, float* s, const S
     scale_row(alpha, row.dv, row.o.data);
     state.max = top;
   }
-  state.sum += exp2_row(score.unit, shift, cols, s);
+  return shift;
+}
+HWY_INLINE void softmax_step(const Score& score, int64_t cols, float* s, const SoftmaxRow& row) {
+  const float shift = raise_max(score, max_of_row(s, cols), row);
+  row.state.sum += exp2_row(score.unit, shift, cols, s);
 }
 
 // z(r, c) = 1 / (1 - p) for kept elements, 0 for dropped ones; q and k start on multiples of 16.
