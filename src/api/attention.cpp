@@ -106,7 +106,8 @@ Status backward(const Plan& plan, const Inputs& in, const Gradients& grads, cons
   if (!s.ok()) return s;
   return guarded([&] {
     const cpu::BackwardFn kernel = choice->tier->kernels.*(choice->row->backward);
-    kernel({plan.problem, plan.backward, in, grads, launch.workspace});
+    kernel({plan.problem, plan.backward, in, grads, launch.workspace,
+            choice->row->forward_order == cpu::SumOrder::kOwn});
   });
 }
 

@@ -20,6 +20,7 @@ struct BackwardJob {
   const Inputs& in;
   const Gradients& grads;
   void* workspace;
+  bool other_order;  // the forward added up q . k in another order than the backward does
 };
 
 using ForwardFn = void (*)(const ForwardJob&);

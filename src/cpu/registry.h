@@ -40,6 +40,10 @@ const std::vector<Tier>& all_tiers();
 // As Tier::parts, for a pass of a plan.
 int operand_parts(const Problem& problem, const PassPlan& pass);
 
+// In which order a forward adds up q . k: as the backward does, so that what both round away is the
+// same, or in one of its own, after which the backward works the rows out again.
+enum class SumOrder { kAsBackward, kOwn };
+
 struct KernelRow {
   const char* name;
   const char* summary;  // of the forward
@@ -48,6 +52,7 @@ struct KernelRow {
   // not.
   bool (*automatic)(const Problem&);
   const char* not_automatic;
+  SumOrder forward_order;
   Tiles (*forward_tiles)(const Problem&, const Options&, int threads);
   ForwardFn TierKernels::*forward;
   BackwardFn TierKernels::*backward;

@@ -22,11 +22,18 @@ std::int64_t key_tile(const Problem& problem) {
 
 }  // namespace
 
+int worthwhile_threads(double flops, double bytes, int most) {
+  // 20 us of a core, bound by its products or by memory.
+  constexpr double kFlops = 4e6, kBytes = 4e5;
+  const double worth = std::max(flops / kFlops, bytes / kBytes);
+  return worth >= most ? most : std::max(1, static_cast<int>(worth));
+}
+
 // A long query tile shares the packing of K and V among more rows; a short one gives every thread
 // something to do. A row's numbers don't depend on the query tile, so this may look at the threads.
 Tiles forward_tiles(const Problem& problem, const Options& options, int threads) {
   const std::int64_t d = std::max(problem.head_dim, problem.head_dim_v);
-  std::int64_t q = d <= 128 ? 512 : 256;
+  std::int64_t q = d <= 128 ? 1024 : 512;
   const std::int64_t heads = std::max<std::int64_t>(1, problem.batch * problem.heads_q);
   while (q > 32 && heads * ceil_div(problem.seq_q, q) < 4 * threads) q /= 2;
   return {options.tile_q ? options.tile_q : fit(q, problem.seq_q),

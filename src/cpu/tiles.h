@@ -16,6 +16,10 @@ inline constexpr std::int64_t kMaxTile = 1024;
 // Queries of one kv head that the split kernel takes at a time.
 inline constexpr std::int64_t kFewQueries = 16;
 
+// Threads that a pass is worth: starting one takes about as long as this much work, so tiny
+// problems get one.
+int worthwhile_threads(double flops, double bytes, int most);
+
 Tiles forward_tiles(const Problem& problem, const Options& options, int threads);
 // For the split kernel: tile_kv keys to a split. Splits decide the order of sums, so they depend on
 // the problem alone.

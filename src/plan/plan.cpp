@@ -82,17 +82,19 @@ PassPlan cpu_pass(const Plan& plan, Pass pass, const cpu::KernelRow& row, const 
   PassPlan out;
   out.kernel = row.name;
   out.isa = tier.name;
-  out.threads = options.threads ? options.threads : cpu::default_threads();
+  out.flops = nominal_flops(plan.problem, pass);
+  const std::int64_t fast =
+      options.fast_memory_bytes ? options.fast_memory_bytes : cpu::machine().l2_bytes;
+  out.io = io_model(plan.problem, static_cast<double>(fast), pass);
+  out.threads = options.threads ? options.threads
+                                : cpu::worthwhile_threads(out.flops, out.io.least_bytes,
+                                                          cpu::default_threads());
   const cpu::Tiles tiles = pass == Pass::kForward
                                ? row.forward_tiles(plan.problem, options, out.threads)
                                : cpu::backward_tiles(plan.problem, options);
   out.tile_q = tiles.q;
   out.tile_kv = tiles.kv;
   out.workspace_bytes = static_cast<std::size_t>(workspace_bytes(row, plan.problem, pass, out));
-  out.flops = nominal_flops(plan.problem, pass);
-  const std::int64_t fast =
-      options.fast_memory_bytes ? options.fast_memory_bytes : cpu::machine().l2_bytes;
-  out.io = io_model(plan.problem, static_cast<double>(fast), pass);
   out.passed_over = passed_over(plan, pass, row, out);
   return out;
 }

@@ -128,7 +128,7 @@ inline void prepare_tile(const BackwardJob& job, const BackwardWork& work,
                             stat_rows(problem, job.grads.lse, seq, item.head),
                             job.grads.d_lse.given() ? &d_lse : nullptr,
                             longest_key(job, work, memory, item, keys),
-                            job.pass.kernel == "split"};
+                            job.other_order};
     PrepareTiles tiles = memory.prepare_tiles(thread);
     dsink = prepare_rows(head, in, used, job.pass.tile_kv, tiles, memory.shared.stats + row);
   }

@@ -95,17 +95,17 @@ struct SplitPass {
   }
 
   void run(Span keys) {
-    constexpr int64_t kFewKeys = 4;
+    const int64_t few_keys = 16 / size_of(block(0).heads->k.dtype);
     for (int64_t b = 0; b < grid.blocks; ++b) begin(b);
     for (int64_t k = keys.begin; k < keys.end; k += kSplitKeys) {
       const Span tile = {k, min_of(k + kSplitKeys, keys.end)};
-      for (int64_t j = k; j < tile.end; j += kFewKeys)
+      for (int64_t j = k; j < tile.end; j += few_keys)
         for (int64_t b = 0; b < grid.blocks; ++b)
-          scores(b, tile, {j, min_of(j + kFewKeys, tile.end)});
+          scores(b, tile, {j, min_of(j + few_keys, tile.end)});
       for (int64_t b = 0; b < grid.blocks; ++b) weights(b, tile);
-      for (int64_t j = k; j < tile.end; j += kFewKeys)
+      for (int64_t j = k; j < tile.end; j += few_keys)
         for (int64_t b = 0; b < grid.blocks; ++b)
-          values(b, tile, {j, min_of(j + kFewKeys, tile.end)});
+          values(b, tile, {j, min_of(j + few_keys, tile.end)});
     }
   }
 };

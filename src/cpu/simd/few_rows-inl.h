@@ -29,7 +29,7 @@ HWY_INLINE bool whole_vectors(int64_t cols) {
 HWY_INLINE void prefetch_row(const Rows& rows, int64_t i) {
   constexpr int64_t kLine = 64, kAhead = 8192;
   const int64_t stride = max_of<int64_t>(1, rows.stride * size_of(rows.dtype));
-  const int64_t ahead = std::clamp<int64_t>(kAhead / stride, 4, 16);
+  const int64_t ahead = std::clamp<int64_t>(kAhead / stride, 16 / size_of(rows.dtype), 16);
   const auto* const data = static_cast<const std::byte*>(rows.row(i + ahead));
   for (int64_t b = 0; b < rows.cols * size_of(rows.dtype); b += kLine) hwy::Prefetch(data + b);
 }

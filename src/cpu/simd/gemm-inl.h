@@ -77,13 +77,14 @@ HWY_INLINE void gemm_rows(Left a, Right b, Matrix c, Extent e, Store store) {
   }
 }
 
-// One chain, in column blocks of kVecs vectors and narrower ones for what is left over. B and C
-// start on vector boundaries and e.cols is a multiple of kPad, so there are no column tails.
+// One chain, in column blocks of kVecs vectors and narrower ones for what is left over; four vectors
+// go as two and two, since one alone is bound by its loads. B and C start on vector boundaries and
+// e.cols is a multiple of kPad, so there are no column tails.
 template <class Step, int kVecs>
 HWY_INLINE void gemm_chain(Left a, Right b, Matrix c, Extent e, Store store) {
-  const int64_t block = kVecs * hn::Lanes(hn::ScalableTag<float>());
+  const int64_t lanes = hn::Lanes(hn::ScalableTag<float>()), block = kVecs * lanes;
   int64_t col = 0;
-  for (; col + block <= e.cols; col += block)
+  for (; col + block <= e.cols && (kVecs < 3 || e.cols - col != 4 * lanes); col += block)
     gemm_rows<Step, kGemmRows, kVecs>(a, b.from_col(col), c.from_col(col), e, store);
   if constexpr (kVecs > 1) {
     const Extent rest = {e.rows, e.cols - col, e.depth};
