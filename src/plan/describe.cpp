@@ -55,9 +55,10 @@ void append_traffic(std::string& out, const char* order, double n, double least)
 void append_products(std::string& out, const Problem& problem, const PassPlan& pass) {
   const int parts = cpu::operand_parts(problem, pass);
   if (pass.kernel != "fa2" || parts < 2) return;
-  out += fmt::format("    products: {} as {} bf16 parts on {}, faster than in f32 and within the "
-                     "same bounds; isa avx512 keeps f32 products\n",
-                     name_of(problem.dtype), parts, pass.isa);
+  out += fmt::format(
+      "    products: {} as {} bf16 parts on {}, faster than in f32 and within the "
+      "same bounds; isa avx512 keeps f32 products\n",
+      name_of(problem.dtype), parts, pass.isa);
 }
 
 void append_pass(std::string& out, Pass which, const Problem& problem, const PassPlan& pass) {

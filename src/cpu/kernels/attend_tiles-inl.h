@@ -62,8 +62,8 @@ class TileAttention {
       const TileClass c =
           at_.tile == TileClass::kFull ? at_.tile : head_.score.mask.classify(q, at_.k);
       if (c == TileClass::kEmpty) continue;
-      PanelInFlight x = {{q, at_.k, c}, query_.from_row(q.begin - at_.q.begin), key_,
-                         scratch_[count_++ % 2]};
+      PanelInFlight x = {
+          {q, at_.k, c}, query_.from_row(q.begin - at_.q.begin), key_, scratch_[count_++ % 2]};
       if (c == TileClass::kPartial) see_part<Operands>(head_.score.mask, x.at, x.key);
       row_ += kPanel;
       return x;
@@ -72,12 +72,18 @@ class TileAttention {
   }
 
   Product scores(const PanelInFlight& x) const {
-    return {left(x.query.q), right(x.key.kt), x.scratch.s,
-            {x.at.q.size(), padded(x.at.k.size()), head_.q.cols}, Store::kSet};
+    return {left(x.query.q),
+            right(x.key.kt),
+            x.scratch.s,
+            {x.at.q.size(), padded(x.at.k.size()), head_.q.cols},
+            Store::kSet};
   }
   Product values(const PanelInFlight& x) const {
-    return {left(x.scratch.p), right(x.key.v), x.query.o,
-            {x.at.q.size(), padded(head_.v.cols), x.at.k.size()}, Store::kAdd};
+    return {left(x.scratch.p),
+            right(x.key.v),
+            x.query.o,
+            {x.at.q.size(), padded(head_.v.cols), x.at.k.size()},
+            Store::kAdd};
   }
 
   // The softmax of a panel, with the products `beside` in shares of a row each.

@@ -46,7 +46,8 @@ void run_tiles(const ForwardJob& job) {
 }  // namespace
 
 void forward_fa2_bf16(const ForwardJob& job) {
-  if (job.problem.dtype == DType::kBF16) return HWY_NAMESPACE::run_fa2<HWY_NAMESPACE::PairOperands>(job);
+  if (job.problem.dtype == DType::kBF16)
+    return HWY_NAMESPACE::run_fa2<HWY_NAMESPACE::PairOperands>(job);
   forward_fa2<HWY_AVX3>(job);
 }
 void forward_fa2_amx(const ForwardJob& job) {

@@ -95,7 +95,8 @@ struct SplitPass {
   }
 
   void run(Span keys) {
-    const int64_t few_keys = 16 / size_of(block(0).heads->k.dtype);
+    if (grid.blocks == 0) return;
+    const int64_t few_keys = 16 / size_of(block(0).heads->k.dtype);  // 16 KiB of 8 heads' rows
     for (int64_t b = 0; b < grid.blocks; ++b) begin(b);
     for (int64_t k = keys.begin; k < keys.end; k += kSplitKeys) {
       const Span tile = {k, min_of(k + kSplitKeys, keys.end)};

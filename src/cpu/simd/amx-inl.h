@@ -128,8 +128,7 @@ class TileProduct {
   bool done() const { return cols_ <= 0; }
   // Of 4 tile products each.
   int64_t steps() const {
-    return ceil_div(cols_, 2 * kTile) * ceil_div(depth_, kTile) *
-           (Pairs::kCount - first_pair_);
+    return ceil_div(cols_, 2 * kTile) * ceil_div(depth_, kTile) * (Pairs::kCount - first_pair_);
   }
 
   HWY_INLINE void step() {
@@ -165,9 +164,9 @@ class TileProduct {
 
   HWY_INLINE void begin_block() {
     if (load_c()) {
-      move_c([](auto tile, float* at, int64_t stride) {
-        Tiles::template load<decltype(tile)::value>(at, stride);
-      }, c_);
+      move_c([](auto tile, float* at,
+                int64_t stride) { Tiles::template load<decltype(tile)::value>(at, stride); },
+             c_);
     } else {
       Tiles::template zero<0>();
       Tiles::template zero<1>();

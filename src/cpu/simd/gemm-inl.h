@@ -77,9 +77,9 @@ HWY_INLINE void gemm_rows(Left a, Right b, Matrix c, Extent e, Store store) {
   }
 }
 
-// One chain, in column blocks of kVecs vectors and narrower ones for what is left over; four vectors
-// go as two and two, since one alone is bound by its loads. B and C start on vector boundaries and
-// e.cols is a multiple of kPad, so there are no column tails.
+// One chain, in column blocks of kVecs vectors and narrower ones for what is left over; four
+// vectors go as two and two, since one alone is bound by its loads. B and C start on vector
+// boundaries and e.cols is a multiple of kPad, so there are no column tails.
 template <class Step, int kVecs>
 HWY_INLINE void gemm_chain(Left a, Right b, Matrix c, Extent e, Store store) {
   const int64_t lanes = hn::Lanes(hn::ScalableTag<float>()), block = kVecs * lanes;

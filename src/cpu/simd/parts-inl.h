@@ -33,9 +33,9 @@ HWY_INLINE __m512i take_part(__m512& x) {
 
 // 32 parts that follow each other, 16 to a vector, become 16 pairs.
 HWY_INLINE __m512i pairs_along(__m512i first, __m512i second) {
-  alignas(64) static constexpr uint16_t kUpper[32] = {
-      1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
-      33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  alignas(64) static constexpr uint16_t kUpper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                      23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                      45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
   return _mm512_permutex2var_epi16(first, _mm512_load_si512(kUpper), second);
 }
 

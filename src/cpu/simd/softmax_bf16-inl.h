@@ -74,10 +74,9 @@ HWY_INLINE void put_weights(__m512 x, __m512 y, float* out, int64_t part) {
 template <int kParts>
 HWY_INLINE void convert_weights(const float* s, int64_t cols, float* out, int64_t part) {
   for (int64_t j = 0; j < padded(cols); j += 32)
-    put_weights<kParts>(
-        _mm512_load_ps(s + j),
-        j + 16 < padded(cols) ? _mm512_load_ps(s + j + 16) : _mm512_setzero_ps(), out + j / 2,
-        part);
+    put_weights<kParts>(_mm512_load_ps(s + j),
+                        j + 16 < padded(cols) ? _mm512_load_ps(s + j + 16) : _mm512_setzero_ps(),
+                        out + j / 2, part);
 }
 
 // softmax_step, with the weights going to `out`, zeros up to a multiple of 32. `out` may be s.
