@@ -16,7 +16,8 @@ namespace tilewise {
 struct Options {
   // "auto", or a row of the backend's table: "fa2", "fa1", "standard", "reference".
   std::string kernel = "auto";
-  // CPU tier: "auto", "scalar", "avx2", "avx512", "avx512_bf16". TILEWISE_CPU_ISA caps it.
+  // CPU tier: "auto", "scalar", "avx2", "avx512", "avx512_bf16", "amx". TILEWISE_CPU_ISA caps it.
+  // "avx512" also keeps f16 and f32 from being multiplied as sums of bf16 parts, as "amx" does.
   std::string isa = "auto";
   int threads = 0;             // CPU threads; 0 asks OpenMP. Results never depend on it
   bool deterministic = false;  // backward bitwise the same on every run (on the CPU it always is)

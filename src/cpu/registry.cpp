@@ -103,10 +103,9 @@ std::int64_t nothing(const Problem&, const PassPlan&) {
 const std::vector<Tier>& all_tiers() {
   static const std::vector<Tier> tiers = {
 #if HWY_ARCH_X86
+    bf16_tier("amx", has_amx, all_in_parts, forward_fa2_amx, backward_tiled_amx),
     bf16_tier("avx512_bf16", has_fast_bf16_dot, bf16_whole, forward_fa2_bf16, backward_tiled_bf16),
     make_tier<HWY_AVX3>("avx512"),
-    // Here, and so only on request, until it has been measured on a processor that has it.
-    bf16_tier("amx", has_amx, all_in_parts, forward_fa2_amx, backward_tiled_amx),
     make_tier<HWY_AVX2>("avx2"),
     bf16_tier("amx_emulated", wants_emulation, all_in_parts, forward_fa2_amx_emulated,
               backward_tiled_amx_emulated),
