@@ -54,8 +54,9 @@ int bf16_whole(DType dtype) {
   return dtype == DType::kBF16 ? 1 : 0;
 }
 
-int all_in_parts(DType dtype) {
-  return dtype == DType::kBF16 ? 1 : dtype == DType::kF16 ? 2 : 3;
+// f32 would take three parts and six products: no faster than FMAs so far.
+int halves_in_parts(DType dtype) {
+  return dtype == DType::kBF16 ? 1 : dtype == DType::kF16 ? 2 : 0;
 }
 
 // A tier with bf16 products; what they don't serve runs on the AVX-512 tier's kernels.
@@ -103,11 +104,11 @@ std::int64_t nothing(const Problem&, const PassPlan&) {
 const std::vector<Tier>& all_tiers() {
   static const std::vector<Tier> tiers = {
 #if HWY_ARCH_X86
-    bf16_tier("amx", has_amx, all_in_parts, forward_fa2_amx, backward_tiled_amx),
+    bf16_tier("amx", has_amx, halves_in_parts, forward_fa2_amx, backward_tiled_amx),
     bf16_tier("avx512_bf16", has_fast_bf16_dot, bf16_whole, forward_fa2_bf16, backward_tiled_bf16),
     make_tier<HWY_AVX3>("avx512"),
     make_tier<HWY_AVX2>("avx2"),
-    bf16_tier("amx_emulated", wants_emulation, all_in_parts, forward_fa2_amx_emulated,
+    bf16_tier("amx_emulated", wants_emulation, halves_in_parts, forward_fa2_amx_emulated,
               backward_tiled_amx_emulated),
 #endif
     make_tier<HWY_BASELINE_SCALAR>("scalar"),

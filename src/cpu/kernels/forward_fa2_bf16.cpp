@@ -1,4 +1,4 @@
-// fa2 in bf16 dot products, for bf16 inputs, and on AMX tiles, for all: f16 and f32 as sums of bf16
+// fa2 in bf16 dot products, for bf16 inputs, and on AMX tiles, f16 as sums of bf16
 // parts.
 // clang-format off
 #include <atomic>
@@ -38,9 +38,9 @@ template <class Tiles>
 void run_tiles(const ForwardJob& job) {
   using namespace HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): of this file's kernels
   if (job.problem.dtype == DType::kBF16) return run_fa2<AmxOperands<Tiles, 1>>(job);
-  if (!splittable(job)) return forward_fa2<HWY_AVX3>(job);
-  if (job.problem.dtype == DType::kF16) return run_fa2<AmxOperands<Tiles, 2>>(job);
-  run_fa2<AmxOperands<Tiles, 3>>(job);
+  if (job.problem.dtype == DType::kF16 && splittable(job))
+    return run_fa2<AmxOperands<Tiles, 2>>(job);
+  forward_fa2<HWY_AVX3>(job);
 }
 
 }  // namespace
