@@ -1,4 +1,4 @@
-// fa2 in bf16 dot products, for bf16 inputs, and on AMX tiles, f16 as sums of bf16
+// fa2 in bf16 dot products, for bf16 inputs, and on AMX tiles, for f16 as well: as sums of bf16
 // parts.
 // clang-format off
 #include <atomic>
