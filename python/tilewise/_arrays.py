@@ -52,12 +52,12 @@ class NumPy:
 
     @classmethod
     def view(cls, name: str, array: Any) -> tuple:
-        size = array.itemsize
-        if any([s % size for s in array.strides]):
-            raise ValueError(f"{name} has strides of {array.strides} bytes; accepted: multiples of "
+        size, strides = array.itemsize, array.strides
+        elements = tuple([s // size for s in strides])
+        if [s * size for s in elements] != list(strides):
+            raise ValueError(f"{name} has strides of {strides} bytes; accepted: multiples of "
                              f"its {size} bytes per element")
-        return (cls.address(array), cls.dtype(name, array), CPU, 0, array.shape,
-                tuple([s // size for s in array.strides]))
+        return cls.address(array), cls.dtype(name, array), CPU, 0, array.shape, elements
 
     @staticmethod
     def empty(shape: tuple, dtype: int, like: Any) -> Any:
@@ -204,7 +204,9 @@ def framework_of(name: str, array: Any) -> Any:
 
 def from_dlpack(name: str, array: Any) -> Any:
     """`array`, or NumPy's view of it where no class above knows it."""
-    if array is None or any(f.owns(array) for f in _FRAMEWORKS) or not DLPack.owns(array):
+    if array is None or type(array) is np.ndarray:
+        return array
+    if any(f.owns(array) for f in _FRAMEWORKS) or not DLPack.owns(array):
         return array
     if array.__dlpack_device__()[0] != 1:
         raise TypeError(f"{name} is a {type(array).__name__} that is not on the CPU; accepted: there "
