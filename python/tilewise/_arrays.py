@@ -21,8 +21,10 @@ _NUMPY_DTYPES: dict = {}  # dtype.name is slow
 
 
 def wrong_dtype(name: str, dtype: Any) -> TypeError:
-    return TypeError(f"{name} has dtype {dtype}; accepted: float32, float16, bfloat16 "
-                     "(int32 for cu_seqlens and seqused)")
+    hint = " (a mask of booleans is a bias of 0 and -inf)" if "bool" in str(dtype) else ""
+    if name.startswith(("cu_seqlens", "seqused")):
+        return TypeError(f"{name} has dtype {dtype}; accepted: int32")
+    return TypeError(f"{name} has dtype {dtype}; accepted: float32, float16, bfloat16{hint}")
 
 
 class NumPy:
