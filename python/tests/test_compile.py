@@ -1,9 +1,13 @@
 """What the compiler sees: opcheck, torch.compile without graph breaks, export, CUDA graphs, DDP."""
+import subprocess
+import sys
+
 import pytest
 import torch
 from oracle import same
 
 import tilewise
+import tilewise.torch  # the operators
 from tilewise._call import NAMES, Settings
 
 OPTIONS = [{}, {"causal": True, "window": (5, -1)}, {"bias": True, "sink": True}, {"packed": True},
@@ -114,6 +118,17 @@ def test_export(device, torch_seed):
     program = torch.export.export(layer, (x,))
     assert any("tilewise.forward" in str(n.target) for n in program.graph.nodes)
     torch.testing.assert_close(program.module()(x), layer(x))
+
+
+def test_an_exported_program_in_a_process_of_its_own(tmp_path, torch_seed):
+    x = made(2, 24, 32, device="cpu", wanted=False)
+    path = tmp_path / "program.pt2"
+    torch.export.save(torch.export.export(block("cpu")[0], (x,)), path)
+    code = ("import tilewise, tilewise.torch, torch\n"
+            f"program = torch.export.load({str(path)!r})\n"
+            "print(tuple(program.module()(torch.randn(2, 24, 32)).shape))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "(2, 24, 32)", done.stderr
 
 
 def test_fake_tensors_have_the_shapes(device):
