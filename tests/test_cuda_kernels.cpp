@@ -40,11 +40,17 @@ class CudaKernels : public testing::TestWithParam<std::size_t> {
 TEST_P(CudaKernels, RowCompilesWithoutSpills) {
   const ForwardRow& row = forward_table()[GetParam()];
   Problem p = problem_for(row);
-  if (row.plain) return expect_sound(p);
+  if (row.extras == Extras::kNone) return expect_sound(p);
   p.softcap = 30;
   p.alibi = Alibi::kPerHead;
   p.sink = true;
   expect_sound(p);
+  if (row.extras != Extras::kRegisters) return;
+  Problem biased = p, strided = p;
+  p.dropout_p = 0.1f;
+  biased.bias = strided.bias = {true, true, false, false, false, DType::kF32};
+  --strided.seq_kv;  // no pairs of keys
+  for (const Problem& extra : {p, biased, strided}) expect_sound(extra);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, CudaKernels, testing::Range(std::size_t{0}, forward_table().size()));
@@ -63,7 +69,10 @@ TEST(CudaKernelFeatures, EachCompilesWithoutSpills) {
   packed.mask.causal = true;
   narrow.head_dim = 72, narrow.head_dim_v = 40;
   scale.scale = -1.0f;
-  for (const Problem& p : {bias, dropout, packed, narrow, scale}) expect_sound(p);
+  Problem grouped = base;
+  grouped.heads_q = 3, grouped.seq_q = 5;
+  ASSERT_EQ(forward_config(grouped, Options{}).packed_heads, 3);
+  for (const Problem& p : {bias, dropout, packed, narrow, scale, grouped}) expect_sound(p);
 }
 
 TEST(CudaTable, SaysWhatItCanNotDo) {

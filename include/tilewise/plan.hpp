@@ -48,6 +48,7 @@ struct PassPlan {
   std::string isa;     // CPU tier
   std::int64_t tile_q = 0;
   std::int64_t tile_kv = 0;
+  int packed_heads = 1;  // query heads of one kv head that share a tile's rows
   int threads = 1;
   std::size_t workspace_bytes = 0;  // to be handed in by the caller, 64-byte aligned
   double flops = 0;                 // of the visible tiles' matrix products, 2 per multiply-add

@@ -22,9 +22,11 @@ constexpr HeadDims kUsualDims[] = {{64, 64},   {96, 96},   {128, 128},
 // One way to modify a problem.
 using Modify = void (*)(Problem&);
 constexpr Modify kPlain[] = {[](Problem&) {}, [](Problem& p) { p.sink = true; }};
-constexpr Modify kModified[] = {
+constexpr Modify kArithmetic[] = {
     [](Problem& p) { p.softcap = 30; },
     [](Problem& p) { p.alibi = Alibi::kPerHead; },
+};
+constexpr Modify kRegisters[] = {
     [](Problem& p) { p.dropout_p = 0.1f; },
     [](Problem& p) { p.bias = {true, false, false, false, false, DType::kF32}; },
     [](Problem& p) { p.bias = {true, false, false, false, false, p.dtype}; },
@@ -95,11 +97,14 @@ class Collector {
         modify(modified);
         add(forward_kernel(modified, forward_config(modified, row)));
       };
-      if (row.plain)
-        for (const Modify modify : kPlain) add_with(modify, row.band);
-      else
+      if (row.extras == Extras::kRegisters) {
         for (const Band band : {Band::kFull, Band::kRight, Band::kBoth})
-          for (const Modify modify : kModified) add_with(modify, band);
+          for (const Modify modify : kRegisters) add_with(modify, band);
+        continue;
+      }
+      for (const Modify modify : kPlain) add_with(modify, row.band);
+      if (row.extras == Extras::kArithmetic)
+        for (const Modify modify : kArithmetic) add_with(modify, row.band);
     }
   }
   // Both orders of additions, whatever the length.

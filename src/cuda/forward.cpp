@@ -119,8 +119,8 @@ void fill_work(ForwardParams& p, const Problem& problem, const ForwardConfig& co
   p.head_dim_v = static_cast<int>(problem.head_dim_v);
   p.seq_q = static_cast<int>(problem.seq_q);
   p.seq_kv = static_cast<int>(problem.seq_kv);
-  p.q_tiles = ceil_div(p.seq_q, config.tile_q);
-  p.work_items = p.q_tiles * p.heads_q * p.batch;
+  p.q_tiles = ceil_div(p.seq_q, config.tile_queries());
+  p.work_items = p.q_tiles * (p.heads_q / config.packed_heads) * p.batch;
   p.left = problem.mask.left;
   p.right = problem.mask.causal
                 ? (problem.mask.right >= 0 ? std::min<std::int64_t>(problem.mask.right, 0) : 0)
@@ -130,14 +130,14 @@ void fill_work(ForwardParams& p, const Problem& problem, const ForwardConfig& co
   if (config.order != sm90::Order::kLongestFirst || p.work_items == 0) return;
   const BandMask band = make_band({problem.seq_q, problem.seq_kv, problem.mask.causal,
                                    problem.mask.left, problem.mask.right, p.bottom_right});
-  p.section_heads =
-      remembered_section_heads({problem.batch * problem.heads_q, p.heads_per_kv,
-                                problem.seq_kv * (problem.head_dim + problem.head_dim_v) * 2, band,
-                                config.tile_q, config.tile_kv, ctas});
+  p.section_heads = remembered_section_heads(
+      {problem.batch * problem.heads_q / config.packed_heads, p.heads_per_kv / config.packed_heads,
+       problem.seq_kv * (problem.head_dim + problem.head_dim_v) * 2, band, config.tile_queries(),
+       config.tile_kv, ctas});
 }
 
 Status fill_maps(ForwardParams& p, const Driver& d, const ForwardConfig& config, const Inputs& in) {
-  const auto q = make_tensor_map(d, in.q, {config.tile_q});
+  const auto q = make_tensor_map(d, in.q, {config.tile_q, config.packed_heads});
   // Without a key nothing is loaded, but a map must still be one.
   const auto k = make_tensor_map(d, in.k.elements() ? in.k : in.q, {config.tile_kv});
   const auto v = make_tensor_map(d, in.v.elements() ? in.v : in.q, {config.tile_kv});
@@ -176,9 +176,18 @@ Status launch_prepared(const DeviceContext& device, const Prepared& prepared, co
   return launch(device, prepared.kernel, prepared.grid, stream, &p);
 }
 
+// Whether two neighbouring keys of a bias, the first of them even, lie in one aligned word.
+bool loads_in_pairs(const Tensor& bias) {
+  if (!bias.given() || bias.strides[3] != 1) return false;
+  for (int i = 0; i < 3; ++i)
+    if (bias.shape[i] != 1 && bias.strides[i] % 2) return false;
+  return reinterpret_cast<std::uintptr_t>(bias.data) % (2 * size_of(bias.dtype)) == 0;
+}
+
 Status prepare(const Plan& plan, const Inputs& in, const Outputs& out, const DeviceContext& device,
                Prepared& prepared) {
-  const ForwardConfig config = forward_config(plan.problem, plan.options);
+  ForwardConfig config = forward_config(plan.problem, plan.options);
+  config.bias_pairs &= loads_in_pairs(in.bias);
   ForwardParams& p = prepared.params;
   fill_work(p, plan.problem, config, device.multiprocessors);
   if (p.work_items == 0 || out.o.elements() == 0) return {};
@@ -192,7 +201,7 @@ Status prepare(const Plan& plan, const Inputs& in, const Outputs& out, const Dev
   prepared.kernel = *kernel;
   prepared.grid = {static_cast<unsigned>(std::min(p.work_items, device.multiprocessors)),
                    static_cast<unsigned>(config.threads()),
-                   static_cast<unsigned>(config.smem_bytes())};
+                   static_cast<unsigned>(config.smem_bytes()), Start::kOverlapsPrevious};
   return {};
 }
 

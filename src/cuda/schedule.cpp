@@ -8,14 +8,17 @@ namespace tilewise::cuda {
 namespace {
 
 // What an item costs in key tiles, its own start and end counted as one.
+double item_cost(const BandMask& band, Span queries, int tile_kv) {
+  const Span keys = band.keys_of(queries);
+  return 1.0 +
+         static_cast<double>(ceil_div<std::int64_t>(keys.end, tile_kv) - keys.begin / tile_kv);
+}
+
 std::vector<double> item_costs(const ScheduleShape& s) {
   const std::int64_t q_tiles = ceil_div<std::int64_t>(s.band.seq_q, s.tile_q);
   std::vector<double> costs;
-  for (std::int64_t t = q_tiles - 1; t >= 0; --t) {
-    const Span keys = s.band.keys_of({t * s.tile_q, (t + 1) * s.tile_q});
-    costs.push_back(1.0 + static_cast<double>(ceil_div<std::int64_t>(keys.end, s.tile_kv) -
-                                              keys.begin / s.tile_kv));
-  }
+  for (std::int64_t t = q_tiles - 1; t >= 0; --t)
+    costs.push_back(item_cost(s.band, {t * s.tile_q, (t + 1) * s.tile_q}, s.tile_kv));
   return costs;
 }
 
@@ -61,6 +64,27 @@ int section_heads(const ScheduleShape& s) {
   if (s.band.seq_kv >= kLongKeys && imbalance_of(s, costs, s.heads) * kMissesCost < least)
     best = s.heads;
   return static_cast<int>(best);
+}
+
+int packed_heads(const PackingShape& s) {
+  constexpr std::int64_t kManyQueries = 2048;  // tiles are full either way
+  constexpr int kMostPacked = 64;              // rows of a consumer
+  constexpr double kWorthIt = 0.97;
+  if (s.band.seq_q > kManyQueries) return 1;
+  const auto cost_of = [&](int packed) {
+    const std::int64_t queries = s.tile_q / packed;
+    double cost = 0;
+    for (std::int64_t q = 0; q < s.band.seq_q; q += queries)
+      cost += item_cost(s.band, {q, q + queries}, s.tile_kv);
+    return cost * static_cast<double>(s.group / packed);
+  };
+  int best = 1;
+  double least = cost_of(1) * kWorthIt;
+  for (int packed = 2; packed <= std::min<std::int64_t>(s.group, kMostPacked); ++packed) {
+    if (s.group % packed) continue;
+    if (const double cost = cost_of(packed); cost < least) best = packed, least = cost;
+  }
+  return best;
 }
 
 double imbalance(const ScheduleShape& s, std::int64_t section) {

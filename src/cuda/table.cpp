@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cuda/device/element.h"
+#include "cuda/schedule.h"
 
 namespace tilewise::cuda {
 namespace {
@@ -26,9 +27,10 @@ BiasType bias_of(const Bias& bias) {
                                      : BiasType::kBf16;
 }
 
-bool plain(const Problem& p) {
-  return p.softcap == 0 && p.alibi == Alibi::kNone && !p.bias.present && p.dropout_p == 0 &&
-         !(p.scale && *p.scale <= 0);
+Extras extras_of(const Problem& p) {
+  if (p.bias.present || p.dropout_p > 0) return Extras::kRegisters;
+  const bool plain = p.softcap == 0 && p.alibi == Alibi::kNone && !(p.scale && *p.scale <= 0);
+  return plain ? Extras::kNone : Extras::kArithmetic;
 }
 
 bool varlen(const Varlen& v) {
@@ -38,27 +40,28 @@ bool varlen(const Varlen& v) {
 }  // namespace
 
 const std::vector<ForwardRow>& forward_table() {
-  //  D    band          plain  Sk >=  M    N   stages  Q in registers
+  constexpr auto kNone = Extras::kNone, kArithmetic = Extras::kArithmetic;
+  //  D    band         extras    Sk >=  M    N   stages  Q in registers
   static const std::vector<ForwardRow> rows = {
-      {64, Band::kFull, true, 0, 192, 128, 2, false},
-      {64, Band::kRight, true, 1536, 192, 128, 2, false},
-      {64, Band::kRight, true, 0, 128, 128, 4, true},
-      {64, Band::kBoth, true, 0, 128, 128, 4, true},
-      {128, Band::kFull, true, 1536, 192, 80, 3, false},
-      {128, Band::kFull, true, 0, 128, 128, 3, true},
-      {128, Band::kRight, true, 0, 128, 128, 3, true},
-      {128, Band::kBoth, true, 0, 128, 128, 3, true},
-      {192, Band::kFull, true, 0, 128, 96, 2, false},
-      {192, Band::kRight, true, 0, 128, 96, 2, false},
-      {192, Band::kBoth, true, 0, 128, 96, 2, false},
-      {256, Band::kFull, true, 0, 128, 80, 2, false},
-      {256, Band::kRight, true, 0, 128, 64, 2, false},
-      {256, Band::kBoth, true, 0, 128, 64, 2, false},
-      // Modified scores take registers; two consumers have more of them.
-      {64, Band::kBoth, false, 0, 128, 128, 3, false},
-      {128, Band::kBoth, false, 0, 128, 96, 2, false},
-      {192, Band::kBoth, false, 0, 128, 64, 2, false},
-      {256, Band::kBoth, false, 0, 128, 48, 2, false},
+      {64, Band::kFull, kNone, 0, 192, 128, 2, false},
+      {64, Band::kRight, kNone, 1536, 192, 128, 2, false},
+      {64, Band::kRight, kArithmetic, 0, 128, 128, 4, true},
+      {64, Band::kBoth, kArithmetic, 0, 128, 128, 4, true},
+      {128, Band::kFull, kNone, 1536, 192, 80, 3, false},
+      {128, Band::kFull, kArithmetic, 0, 128, 128, 3, true},
+      {128, Band::kRight, kArithmetic, 0, 128, 128, 3, true},
+      {128, Band::kBoth, kArithmetic, 0, 128, 128, 3, true},
+      {192, Band::kFull, kArithmetic, 0, 128, 96, 2, false},
+      {192, Band::kRight, kArithmetic, 0, 128, 96, 2, false},
+      {192, Band::kBoth, kArithmetic, 0, 128, 96, 2, false},
+      {256, Band::kFull, kArithmetic, 0, 128, 80, 2, false},
+      {256, Band::kRight, kArithmetic, 0, 128, 64, 2, false},
+      {256, Band::kBoth, kArithmetic, 0, 128, 64, 2, false},
+      // For every mask; smaller tiles leave registers for a tile of bias or for Philox.
+      {64, Band::kBoth, Extras::kRegisters, 0, 128, 128, 3, false},
+      {128, Band::kBoth, Extras::kRegisters, 0, 128, 96, 3, false},
+      {192, Band::kBoth, Extras::kRegisters, 0, 128, 64, 2, false},
+      {256, Band::kBoth, Extras::kRegisters, 0, 128, 48, 2, false},
   };
   return rows;
 }
@@ -94,17 +97,23 @@ ForwardConfig forward_config(const Problem& p, const ForwardRow& row) {
   c.softcap = p.softcap != 0;
   c.alibi = p.alibi != Alibi::kNone;
   c.bias = bias_of(p.bias);
+  c.bias_pairs = p.bias.present && !p.bias.broadcast_kv && p.seq_kv % 2 == 0;
   c.sink = p.sink;
   c.dropout = p.dropout_p > 0;
+  const MaskShape mask{p.seq_q,     p.seq_kv,     p.mask.causal,
+                       p.mask.left, p.mask.right, p.mask.align == Align::kBottomRight};
+  if (!c.dropout && p.heads_kv > 0)
+    c.packed_heads = packed_heads({p.heads_q / p.heads_kv, make_band(mask), c.tile_q, c.tile_kv});
   return c;
 }
 
 ForwardConfig forward_config(const Problem& p, const Options&) {
   const Band band = band_of(p.mask);
+  const Extras extras = extras_of(p);
   const auto d = std::max(p.head_dim, p.head_dim_v);
   for (const ForwardRow& row : forward_table())
-    if (d <= row.max_head_dim && (row.plain ? plain(p) && band == row.band : true) &&
-        p.seq_kv >= row.min_seq_kv)
+    if (d <= row.max_head_dim && row.extras >= extras &&
+        (row.extras == Extras::kRegisters || row.band == band) && p.seq_kv >= row.min_seq_kv)
       return forward_config(p, row);
   return forward_config(p, forward_table().back());
 }
@@ -114,15 +123,16 @@ std::string config_text(const ForwardConfig& c) {
   static const char* const kBias[] = {"kNone", "kF32", "kF16", "kBf16"};
   return fmt::format(
       ".element = Element::{}, .head_dim = {}, .head_dim_v = {}, .tile_q = {}, .tile_kv = {}, "
-      ".stages = {}, .q_stages = {}, .band = Band::{}, .order = Order::{}, "
+      ".packed_heads = {}, .stages = {}, .q_stages = {}, .band = Band::{}, .order = Order::{}, "
       ".q_in_registers = {}, .ping_pong = {}, .polynomial_of_8 = {}, .varlen = {}, "
-      ".general_scale = {}, .softcap = {}, .alibi = {}, .bias = BiasType::{}, .sink = {}, "
+      ".general_scale = {}, .softcap = {}, .alibi = {}, .bias = BiasType::{}, .bias_pairs = {}, "
+      ".sink = {}, "
       ".dropout = {}",
       c.element == Element::kBf16 ? "kBf16" : "kF16", c.head_dim, c.head_dim_v, c.tile_q, c.tile_kv,
-      c.stages, c.q_stages, kBands[static_cast<int>(c.band)],
+      c.packed_heads, c.stages, c.q_stages, kBands[static_cast<int>(c.band)],
       c.order == Order::kLinear ? "kLinear" : "kLongestFirst", c.q_in_registers, c.ping_pong,
       c.polynomial_of_8, c.varlen, c.general_scale, c.softcap, c.alibi,
-      kBias[static_cast<int>(c.bias)], c.sink, c.dropout);
+      kBias[static_cast<int>(c.bias)], c.bias_pairs, c.sink, c.dropout);
 }
 
 std::string kernel_source(const ForwardConfig& c) {

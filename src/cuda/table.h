@@ -10,11 +10,15 @@
 
 namespace tilewise::cuda {
 
+// What a problem asks of a consumer beside the plain softmax: nothing; arithmetic on its scores
+// (softcap, ALiBi, a scale that is not positive); or registers (bias, dropout).
+enum class Extras { kNone, kArithmetic, kRegisters };
+
 // Tiles for one range of head dims and one kind of mask, as measured (docs/forward_sm90.md).
 struct ForwardRow {
   int max_head_dim;  // of D and Dv
   sm90::Band band;
-  bool plain;      // only for problems whose scores are not modified
+  Extras extras;   // the most that it has registers for
   int min_seq_kv;  // shorter problems go to a later row
   int tile_q, tile_kv, stages;
   bool q_in_registers;

@@ -36,6 +36,7 @@ Expected<Plan> cuda_plan(Plan plan) {
   forward.isa = "sm_90a";
   forward.tile_q = config.tile_q;
   forward.tile_kv = config.tile_kv;
+  forward.packed_heads = config.packed_heads;
   forward.threads = config.threads();
   forward.flops = nominal_flops(plan.problem, Pass::kForward);
   forward.io = cuda_io(plan, Pass::kForward);

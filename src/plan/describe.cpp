@@ -69,6 +69,10 @@ void append_pass(std::string& out, Pass which, const Problem& problem, const Pas
     out += fmt::format("{}: kernel {} on {} with {} thread{}, tiles of {} queries x {} keys\n",
                        name, pass.kernel, pass.isa, pass.threads, pass.threads == 1 ? "" : "s",
                        pass.tile_q, pass.tile_kv);
+    if (pass.packed_heads > 1)
+      out +=
+          fmt::format("    each tile holds {} queries of {} heads, which share keys and values\n",
+                      pass.tile_q / pass.packed_heads, pass.packed_heads);
     if (pass.kernel == cuda::kForwardKernel)
       out += fmt::format("    {}: {}\n", pass.kernel, cuda::kForwardSummary);
     for (const cpu::KernelRow& row : cpu::kernel_table())

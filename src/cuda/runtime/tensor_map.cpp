@@ -35,9 +35,14 @@ Expected<TensorMap> make_tensor_map(const Driver& driver, const Tensor& t, TmaBo
   const Dimension s = dimension(t, rows), h = dimension(t, heads);
   const Dimension b = t.rank == 4 ? dimension(t, 0) : Dimension{1, 16};
   const auto columns = static_cast<std::uint64_t>(t.shape[t.rank - 1]);
-  const std::uint64_t extents[] = {columns, s.extent, h.extent, b.extent};
-  const std::uint64_t strides[] = {s.stride_bytes, h.stride_bytes, b.stride_bytes};
-  const std::uint32_t boxes[] = {64, static_cast<std::uint32_t>(box.rows), 1, 1};
+  const bool packed = box.packed_heads > 1;
+  const Dimension &second = packed ? h : s, &third = packed ? s : h;
+  const std::uint64_t extents[] = {columns, second.extent, third.extent, b.extent};
+  const std::uint64_t strides[] = {second.stride_bytes, third.stride_bytes, b.stride_bytes};
+  const auto rows_of_head = static_cast<std::uint32_t>(box.rows / box.packed_heads);
+  const auto packed_heads = static_cast<std::uint32_t>(box.packed_heads);
+  const std::uint32_t boxes[] = {64, packed ? packed_heads : rows_of_head,
+                                 packed ? rows_of_head : 1, 1};
   const std::uint32_t ones[] = {1, 1, 1, 1};
   TensorMap map;
   const CuResult r = driver.tensor_map(

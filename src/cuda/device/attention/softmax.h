@@ -7,13 +7,13 @@
 // probabilities reach 2^8 at most, which neither float32 sums nor 16-bit P notice.
 //
 // A score becomes exp2(scale * s - shift) by one FMA, rounded once, so `shift` need not be the
-// exact maximum: any float near it serves, as long as rescaling uses the same float. Its own
-// spacing sets the limit: past |shift| = 2^28 the maximum may lie so far above it that P overflows
-// fp16.
+// exact maximum: any float near it serves, as long as rescaling uses the same float. Where the
+// spacing of such floats shows in 16 bits, rows are far (is_far).
 #pragma once
 
 #include "core/softmax_state.h"
 #include "cuda/device/attention/exp2.h"
+#include "cuda/device/ptx/mma.h"
 #include "cuda/device/ptx/sync.h"
 
 namespace tilewise {
@@ -24,11 +24,6 @@ enum class Scores { kAllVisible, kMayBeHidden };
 struct RowPair {
   float shift[2];
   float sum[2];
-
-  TW_DEVICE void reset() {
-    shift[0] = shift[1] = kMinusInf;
-    sum[0] = sum[1] = 0.0f;
-  }
 };
 
 TW_DEVICE float quad_sum(float x) {
@@ -71,26 +66,32 @@ TW_DEVICE void row_maxima(const float (&s)[kCount], float (&top)[2]) {
   top[1] = __int_as_float(bits[1]);
 }
 
-// Moves the shifts for maxima `top` (score units; scale > 0 brings them to log2). factor[r] is what
-// row r's earlier sum and O must be multiplied with.
-TW_DEVICE void move_shift(RowPair& rows, const float (&top)[2], float scale, float (&factor)[2]) {
-  constexpr float kLazy = 8.0f;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float wanted = top[r] * scale, old = rows.shift[r];
-    const bool grown = wanted > old + kLazy;  // from -inf: any finite score
-    rows.shift[r] = grown ? wanted : old;
-    factor[r] = grown ? ptx::ex2(old - wanted) : 1.0f;
-    rows.sum[r] *= factor[r];
-  }
+// What a row's shift would be for its maximum `top` (score units; scale > 0 brings it to log2),
+// never above it.
+TW_DEVICE float wanted_shift(float top, float scale) {
+  return ptx::multiply_down(top, scale);
 }
 
-// s becomes exp2(scale * s - shift), and is added up.
+// Whether the shift has to move: from -inf at any finite score.
+TW_DEVICE bool has_grown(float wanted, float shift) {
+  constexpr float kLazy = 8.0f;
+  return wanted > shift + kLazy;
+}
+
+// Moves a shift, and its row's sum with it. Returns what the row's O must be multiplied with.
+TW_DEVICE float move_shift(RowPair& rows, int r, float wanted) {
+  const float old = rows.shift[r];
+  if (!has_grown(wanted, old)) return 1.0f;
+  const float factor = ptx::ex2(old - wanted);
+  rows.shift[r] = wanted;
+  rows.sum[r] *= factor;
+  return factor;
+}
+
+// s becomes exp2(scale * s - shift), and is added up in `sum`.
 template <Scores kScores, int kPolynomialOf8, int kCount>
-TW_DEVICE void exponentiate(float (&s)[kCount], RowPair& rows, float scale) {
-  const float shift[2] = {
-      kScores == Scores::kMayBeHidden ? softmax_shift(rows.shift[0]) : rows.shift[0],
-      kScores == Scores::kMayBeHidden ? softmax_shift(rows.shift[1]) : rows.shift[1]};
+TW_DEVICE void exponentiate(float (&s)[kCount], const float (&shift)[2], float scale,
+                            float (&sum)[2]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const int r = i / 2 % 2;
@@ -99,8 +100,35 @@ TW_DEVICE void exponentiate(float (&s)[kCount], RowPair& rows, float scale) {
     const bool polynomial =
         kScores == Scores::kAllVisible && (i + 1) * kPolynomialOf8 / 8 > i * kPolynomialOf8 / 8;
     s[i] = polynomial ? exp2_polynomial(x) : ptx::ex2(x);
-    rows.sum[r] += s[i];
+    sum[r] += s[i];
   }
+}
+
+// Rows so far from 0 that the float32 spacing of `shift` shows in their probabilities: there the
+// largest is not 1 but 2^x with 0 <= x < spacing.
+TW_DEVICE bool is_far(float shift) {
+  constexpr float kFar = 1024.0f;  // where the spacing is 2^-13
+  return fabsf(shift) >= kFar;
+}
+
+// For far rows: probabilities as rounded to A operands, none above 2^15, and their sum. O and sum
+// then hold the same numbers, so x cancels, however large it is. A product with ones adds them up:
+// a twentieth of the code, which lies in the way of every step.
+template <Element kElement, int kSteps>
+TW_DEVICE void sum_rounded(uint32_t (&probabilities)[kSteps][4], float (&sum)[2]) {
+  constexpr bool kBf16 = kElement == Element::kBf16;
+  constexpr uint32_t kCap = kBf16 ? 0x47004700u : 0x78007800u;  // 2^15, twice
+  constexpr uint32_t kOnes = kBf16 ? 0x3F803F80u : 0x3C003C00u;
+  float sums[4] = {};
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (uint32_t& pair : probabilities[step]) pair = ptx::min_pair<kElement>(pair, kCap);
+    ptx::mma_m16n8k16<kElement>(sums, probabilities[step], {kOnes, kOnes});
+  }
+  // Each lane of the quad has the sum of the whole row, and they will be added.
+  sum[0] = 0.25f * sums[0];
+  sum[1] = 0.25f * sums[2];
 }
 
 }  // namespace tilewise

@@ -8,11 +8,19 @@
 
 namespace tilewise::sm90 {
 
+// The key tiles of a consumer's 64 rows (from `first_row` of the tile on), a part of its work's:
+// [begin, end) are visited, those in [full_begin, full_end) are seen by every row.
+struct alignas(16) KvTiles {
+  int begin, end;
+  int full_begin, full_end;
+  TW_DEVICE bool partial(int tile) const { return tile < full_begin || tile >= full_end; }
+};
+
 // What the producer finds out and hands to the consumers through shared memory.
 struct Work {
   uint16_t* g_o;  // the first row of the tile, of this head
   float* g_lse;
-  int batch, head;
+  int batch, head;        // the first of its packed heads
   int q_row;              // first query of the tile, inside its sequence; kNoMoreWork ends it all
   int q_begin, kv_begin;  // where the sequence begins in a packed tensor
   int q_slot;             // rows of O to be written
@@ -23,35 +31,6 @@ struct Work {
   TW_DEVICE bool sees_keys() const { return kv_begin_tile < kv_end_tile; }
 };
 inline constexpr int kNoMoreWork = -1;
-
-// The key tiles of a consumer's 64 rows (from `first_row` of the tile on), a part of its work's:
-// [begin, end) are visited, those in [full_begin, full_end) are seen by every row.
-struct KvTiles {
-  int begin, end;
-  int full_begin, full_end;
-  TW_DEVICE bool partial(int tile) const { return tile < full_begin || tile >= full_end; }
-};
-
-template <ForwardConfig C>
-TW_DEVICE KvTiles tiles_of_rows(const Work& w, int first_row) {
-  constexpr int kN = C.tile_kv;
-  using ptx::warp_uniform;  // w lies in shared memory
-  const int first = warp_uniform(w.q_row) + first_row;
-  KvTiles t{warp_uniform(w.kv_begin_tile), warp_uniform(w.kv_end_tile), 0,
-            warp_uniform(w.seq_kv) / kN};
-  if constexpr (C.band != Band::kFull) {
-    const int last = min_of(first + 63, warp_uniform(w.seq_q) - 1), hi = warp_uniform(w.hi);
-    // At least one tile, if only to find it hidden: a consumer always has something to normalize.
-    t.end = max_of(t.begin + 1, min_of(t.end, (last + hi + kN) / kN));
-    t.full_end = min_of(t.full_end, max_of(0, first + hi + 1) / kN);
-    if constexpr (C.band == Band::kBoth)
-      t.full_begin = (max_of(0, last + warp_uniform(w.lo)) + kN - 1) / kN;
-  }
-  // Without a full tile both ends meet and every tile counts as partial.
-  t.full_begin = C.band == Band::kBoth ? max_of(t.full_begin, t.begin) : t.begin;
-  t.full_end = max_of(t.full_begin, t.full_end);
-  return t;
-}
 
 // Static order: CTA c takes items c, c + grid, ... With kLongestFirst every second round runs
 // backwards, so that the CTA that took the longest item of a round takes the shortest of the next.
@@ -78,15 +57,16 @@ TW_DEVICE void locate(const ForwardParams& p, int index, Work& w) {
     const int section_items = p.section_heads * p.q_tiles;
     const int section = index / section_items, rest = index % section_items;
     const int first = section * p.section_heads;
-    const int heads = min_of(p.section_heads, p.batch * p.heads_q - first);
+    const int heads = min_of(p.section_heads, p.batch * (p.heads_q / C.packed_heads) - first);
     head_of_all = first + rest % heads;
-    w.q_row = (p.q_tiles - 1 - rest / heads) * C.tile_q;
+    w.q_row = (p.q_tiles - 1 - rest / heads) * C.tile_queries();
   } else {
     head_of_all = index / p.q_tiles;
-    w.q_row = index % p.q_tiles * C.tile_q;
+    w.q_row = index % p.q_tiles * C.tile_queries();
   }
-  w.batch = head_of_all / p.heads_q;
-  w.head = head_of_all % p.heads_q;
+  const int slots = p.heads_q / C.packed_heads;
+  w.batch = head_of_all / slots;
+  w.head = head_of_all % slots * C.packed_heads;
 }
 
 template <ForwardConfig C>
@@ -109,6 +89,26 @@ TW_DEVICE void measure(const ForwardParams& p, Work& w) {
 }
 
 template <ForwardConfig C>
+TW_DEVICE KvTiles tiles_of_rows(const Work& w, int first_row) {
+  constexpr int kN = C.tile_kv;
+  constexpr int kHeads = C.packed_heads;
+  const int first = w.q_row + first_row / kHeads;
+  KvTiles t{w.kv_begin_tile, w.kv_end_tile, 0, w.seq_kv / kN};
+  if constexpr (C.band != Band::kFull) {
+    const int last_of_rows = min_of((first_row + 63) / kHeads, C.tile_queries() - 1);
+    const int last = min_of(w.q_row + last_of_rows, w.seq_q - 1);
+    // At least one tile, if only to find it hidden: a consumer always has something to normalize.
+    t.end = max_of(t.begin + 1, min_of(t.end, (last + w.hi + kN) / kN));
+    t.full_end = min_of(t.full_end, max_of(0, first + w.hi + 1) / kN);
+    if constexpr (C.band == Band::kBoth) t.full_begin = (max_of(0, last + w.lo) + kN - 1) / kN;
+  }
+  // Without a full tile both ends meet and every tile counts as partial.
+  t.full_begin = C.band == Band::kBoth ? max_of(t.full_begin, t.begin) : t.begin;
+  t.full_end = max_of(t.full_begin, t.full_end);
+  return t;
+}
+
+template <ForwardConfig C>
 TW_DEVICE Work make_work(const ForwardParams& p, int index) {
   Work w;
   locate<C>(p, index, w);
@@ -119,7 +119,7 @@ TW_DEVICE Work make_work(const ForwardParams& p, int index) {
   w.hi = static_cast<int>(min_of(mask.hi, kFar));
   w.diagonal = p.bottom_right ? w.seq_kv - w.seq_q : 0;
 
-  const Span seen = mask.keys_of({w.q_row, w.q_row + C.tile_q});
+  const Span seen = mask.keys_of({w.q_row, w.q_row + C.tile_queries()});
   w.kv_begin_tile = static_cast<int>(seen.begin) / C.tile_kv;
   w.kv_end_tile = (static_cast<int>(seen.end) + C.tile_kv - 1) / C.tile_kv;
 

@@ -4,8 +4,8 @@
 //   warpgroups 1..n   consumers: 64 query rows each; for the key tiles from last to first
 //                       S = Q K^T;  P = exp2(scale S - shift);  O = O * factor + P V
 //
-// The products of a step (S of the tile at hand, P V of the tile before it) are issued together,
-// and the row maxima are taken under the second of them. Consumers take turns at issuing, so one's
+// A step's products (S of the tile at hand, P V of the one before) are issued together, and the row
+// maxima are taken under the second. Consumers take turns at issuing, so one's
 // softmax runs under the others' products (tile/turn.h). The same step leads from one work item to
 // the next, so the tensor cores run dry only at the very end (bridge).
 //
@@ -15,6 +15,7 @@
 // rest.
 #pragma once
 
+#include "cuda/device/attention/besides.h"
 #include "cuda/device/attention/scores.h"
 #include "cuda/device/attention/softmax.h"
 #include "cuda/device/attention/work.h"
@@ -38,8 +39,8 @@ struct Consumer {
   tile::Turn<C.ping_pong ? C.consumers() : 1> turn;
   tile::RingCursor<C.q_stages> q_cursor{};
   tile::RingCursor<C.stages> k_cursor{}, v_cursor{};
-  tile::RingCursor<kWorkStages> work_cursor{};
-  KvTiles kv;  // of the work at hand
+  uint32_t works_taken = 0;  // one register, where a cursor has two
+  KvTiles kv;                // of the work at hand
   RowPair rows;
   float o[C.head_dim_v / 2];                  // 64 x Dv, unnormalized
   uint32_t probabilities[C.tile_kv / 16][4];  // 64 x tile_kv as A operands
@@ -48,7 +49,7 @@ struct Consumer {
   TW_DEVICE static int thread_number() { return ptx::thread_number() % 128; }
   TW_DEVICE Place place(const Work& w) const {
     const int thread = thread_number();
-    return {w.q_row + warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4, thread % 4};
+    return place_of<C>(w, warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4, thread % 4);
   }
 
   // Waits for Q; kept in registers, it is read from shared memory once and may go at once.
@@ -65,11 +66,23 @@ struct Consumer {
     }
   }
 
+  // The descriptors of the K and V at hand. Cursors that loops over a band's tiles have moved are
+  // not known to be uniform, and every product would fetch its descriptor through R2UR.
+  TW_DEVICE static uint32_t uniform_address(const uint8_t* s_tile) {
+    const uint32_t address = ptx::shared_address(s_tile);
+    return C.band == Band::kFull ? address : ptx::warp_uniform(address);
+  }
+  TW_DEVICE uint64_t k_descriptor() const {
+    return typename Tiles<C>::K{uniform_address(shared.k[k_cursor.stage])}.k_major(0);
+  }
+  TW_DEVICE uint64_t v_descriptor() const {
+    return typename Tiles<C>::V{uniform_address(shared.v[v_cursor.stage])}.mn_major();
+  }
+
   // S = Q K^T, 64 x tile_kv, in flight.
   TW_DEVICE void issue_scores(ScoreTile& s) {
     const typename Tiles<C>::Q q{ptx::shared_address(shared.q[q_cursor.stage])};
-    const typename Tiles<C>::K k{ptx::shared_address(shared.k[k_cursor.stage])};
-    const uint64_t q0 = q.k_major(warpgroup * 64), k0 = k.k_major(0);
+    const uint64_t q0 = q.k_major(warpgroup * 64), k0 = k_descriptor();
     ptx::pin_registers(s);
     ptx::wgmma_fence();
 #pragma unroll
@@ -86,8 +99,7 @@ struct Consumer {
 
   // O += P V, in flight.
   TW_DEVICE void issue_values() {
-    const typename Tiles<C>::V v{ptx::shared_address(shared.v[v_cursor.stage])};
-    const uint64_t v0 = v.mn_major();
+    const uint64_t v0 = v_descriptor();
     ptx::pin_registers(o);
     ptx::wgmma_fence();
 #pragma unroll
@@ -97,36 +109,52 @@ struct Consumer {
     ptx::wgmma_commit_group();
   }
 
-  // Products become scores, and the rows' shifts follow them.
+  // `wanted` is what the rows' shifts would be for this tile alone.
   template <Scores kScores>
-  TW_DEVICE void move_shifts(const Work& w, int tile, ScoreTile& s, float (&factor)[2]) {
+  TW_DEVICE void measure_scores(const Work& w, int tile, const Besides<C>& besides, ScoreTile& s,
+                                float (&wanted)[2]) {
     const int kv_row = tile * C.tile_kv;
-    if constexpr (C.modifies_scores()) modify_scores<C>(p, w, place(w), kv_row, s);
+    besides.modify(p, w, place(w), kv_row, s);
     if constexpr (kScores == Scores::kMayBeHidden) apply_mask<C>(w, place(w), kv_row, s);
-    float top[2];
-    row_maxima(s, top);
-    move_shift(rows, top, scale(), factor);
+    row_maxima(s, wanted);
+    for (float& x : wanted) x = wanted_shift(x, score_scale<C>(p));
   }
 
   // Scores become probabilities, are summed, and rounded to A operands: one block of code, so that
   // everything else is issued in the shadow of the exponentials.
   template <Scores kScores>
-  TW_DEVICE void make_probabilities(const Work& w, int tile, ScoreTile& s) {
+  TW_DEVICE void make_probabilities(const Besides<C>& besides, ScoreTile& s) {
     constexpr Scores kKind = C.bias != BiasType::kNone ? Scores::kMayBeHidden : kScores;
-    exponentiate<kKind, C.polynomial_of_8>(s, rows, scale());
-    if constexpr (C.dropout) drop<C>(p, w, place(w), tile * C.tile_kv, s);
+    float shift[2], sum[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      shift[r] = kKind == Scores::kMayBeHidden ? softmax_shift(rows.shift[r]) : rows.shift[r];
+    exponentiate<kKind, C.polynomial_of_8>(s, shift, score_scale<C>(p), sum);
 #pragma unroll
     for (int step = 0; step < C.tile_kv / 16; ++step)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         probabilities[step][i] = ptx::pack<C.element>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
-  }
-  TW_DEVICE float scale() const {
-    return C.modifies_scores() ? 1.0f : p.scale_log2;
+    // After the block, not before it: a branch there would cut it.
+    if (ptx::warp_any(is_far(shift[0]) || is_far(shift[1])))
+      sum_rounded<C.element>(probabilities, sum);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) rows.sum[r] += sum[r];
+    if constexpr (C.dropout) besides.kept.drop(probabilities);
   }
 
-  TW_DEVICE void rescale(const float (&factor)[2]) {
-    if (!ptx::warp_any(factor[0] != 1.0f || factor[1] != 1.0f)) return;
+  // A tile's first shifts are its own maxima.
+  TW_DEVICE void start_rows(const float (&wanted)[2]) {
+    for (int r = 0; r < 2; ++r) rows.shift[r] = wanted[r], rows.sum[r] = 0.0f;
+  }
+
+  // Lets the shifts follow the maxima, and O the shifts. All of it lies in the branch, the shifts
+  // too: else ptxas would move the exponentials above it, out of the company of what they hide.
+  TW_DEVICE void follow(const float (&wanted)[2]) {
+    if (!ptx::warp_any(has_grown(wanted[0], rows.shift[0]) || has_grown(wanted[1], rows.shift[1])))
+      return;
+    float factor[2];
+    for (int r = 0; r < 2; ++r) factor[r] = move_shift(rows, r, wanted[r]);
 #pragma unroll
     for (int i = 0; i < C.head_dim_v / 2; ++i) o[i] *= factor[i / 2 % 2];
   }
@@ -155,6 +183,13 @@ struct Consumer {
     if (!C.q_in_registers && tile == kv.begin) q_cursor.release(shared.q_ring);
   }
 
+  // Told to be uniform, so that loops over tiles are.
+  TW_DEVICE KvTiles tiles_of(int slot) const {
+    const KvTiles& t = shared.tiles[slot][warpgroup];
+    return {ptx::warp_uniform(t.begin), ptx::warp_uniform(t.end), ptx::warp_uniform(t.full_begin),
+            ptx::warp_uniform(t.full_end)};
+  }
+
   // Key tiles that other consumers of the CTA see and this one doesn't: it lets them, and its turn,
   // go by.
   TW_DEVICE void skip_keys(const Work& w) {
@@ -181,14 +216,16 @@ struct Consumer {
     take_q();
     k_cursor.wait(shared.k_ring);
     issue_scores(s);
+    Besides<C> besides;
+    besides.prepare(p, w, place(w), (kv.end - 1) * C.tile_kv);
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(s);
     release_operands(kv.end - 1);
-    rows.reset();
-    float factor[2];
-    move_shifts<Scores::kMayBeHidden>(w, kv.end - 1, s, factor);
+    float wanted[2];
+    measure_scores<Scores::kMayBeHidden>(w, kv.end - 1, besides, s, wanted);
+    start_rows(wanted);
     clear_output();
-    make_probabilities<Scores::kMayBeHidden>(w, kv.end - 1, s);
+    make_probabilities<Scores::kMayBeHidden>(besides, s);
   }
 
   // Issues the scores of the tile at hand and the values of the tile before it.
@@ -216,19 +253,20 @@ struct Consumer {
   template <Scores kScores>
   TW_DEVICE void step(const Work& w, int tile) {
     ScoreTile s;
-    float factor[2];
+    float wanted[2];
+    Besides<C> besides;
     issue_pair(s);
+    besides.prepare(p, w, place(w), tile * C.tile_kv);
     wait_scores(tile, s);
-    move_shifts<kScores>(w, tile, s, factor);
+    measure_scores<kScores>(w, tile, besides, s, wanted);
     wait_values();
-    rescale(factor);
-    make_probabilities<kScores>(w, tile, s);
+    follow(wanted);
+    make_probabilities<kScores>(besides, s);
   }
 
   // From one work item to the next without draining the tensor cores: the last values of w are
   // summed, and its output is stored, beside the first scores of `next`.
   TW_DEVICE void bridge(const Work& w, const Work& next) {
-    kv = tiles_of_rows<C>(next, warpgroup * 64);
     skip_keys(next);
     take_q();
     // Code for hidden scores is left out where it can be: it is half as much again.
@@ -241,16 +279,18 @@ struct Consumer {
   template <Scores kScores>
   TW_DEVICE void bridge_over(const Work& w, const Work& next) {
     ScoreTile s;
-    float factor[2], scale[2];
+    float wanted[2], scale[2];
     finish_statistics(w, scale);  // before S takes its registers
+    Besides<C> besides;
     issue_pair(s);
+    besides.prepare(p, next, place(next), (kv.end - 1) * C.tile_kv);
     wait_scores(kv.end - 1, s);
-    rows.reset();
-    move_shifts<kScores>(next, kv.end - 1, s, factor);
+    measure_scores<kScores>(next, kv.end - 1, besides, s, wanted);
+    start_rows(wanted);
     wait_values();
     store_output<C>(p, w, place(w), o, scale);
     clear_output();
-    make_probabilities<kScores>(next, kv.end - 1, s);
+    make_probabilities<kScores>(besides, s);
   }
 
   // The key tiles of w after its first.
@@ -277,42 +317,46 @@ struct Consumer {
 
   TW_DEVICE void finish_statistics(const Work& w, float (&scale)[2]) const {
     float lse2[2];
-    finish_rows<C>(p, w, rows, scale, lse2);
+    finish_rows<C>(p, w, place(w), rows, scale, lse2);
     store_lse<C>(p, w, place(w), lse2);
   }
 
-  // The next work item that reads any key, or null; rows that see none are finished on the way. It
-  // stays in shared memory until put back, since registers are what a consumer has least of.
-  TW_DEVICE const Work* take_work() {
+  // The slot of the next work item that reads any key, or kNoMoreWork; rows that see none are
+  // finished on the way. The work stays in shared memory until put back, since registers are what a
+  // consumer has least of.
+  TW_DEVICE int take_work() {
     while (true) {
-      work_cursor.wait(shared.work_ring);
-      const Work* const w = &shared.work[work_cursor.stage];
-      work_cursor.advance();
-      if (ptx::warp_uniform(w->q_row) == kNoMoreWork) return nullptr;
-      if (ptx::warp_uniform(w->sees_keys())) return w;
-      store_unseen<C>(p, *w, place(*w));
-      put_back(w);
+      const tile::RingCursor<kWorkStages> at{works_taken % kWorkStages,
+                                             works_taken / kWorkStages % 2};
+      at.wait(shared.work_ring);
+      ++works_taken;
+      const Work& w = shared.work[at.stage];
+      if (ptx::warp_uniform(w.q_row) == kNoMoreWork) return kNoMoreWork;
+      if (ptx::warp_uniform(w.sees_keys())) return at.stage;
+      store_unseen<C>(p, w, place(w));
+      put_back(at.stage);
     }
   }
-  TW_DEVICE void put_back(const Work* w) {
-    if (ptx::elect_one()) ptx::mbarrier_arrive(&shared.work_ring.empty[w - shared.work]);
+  TW_DEVICE void put_back(int slot) {
+    if (ptx::elect_one()) ptx::mbarrier_arrive(&shared.work_ring.empty[slot]);
   }
 
   TW_DEVICE void run() {
     turn.open();
-    const Work* w = take_work();
-    if (w == nullptr) return;
-    kv = tiles_of_rows<C>(*w, warpgroup * 64);
-    first_step(*w);
+    int slot = take_work();
+    if (slot == kNoMoreWork) return;
+    kv = tiles_of(slot);
+    first_step(shared.work[slot]);
     while (true) {
-      middle_steps(*w);
-      const Work* const next = take_work();
-      if (next == nullptr) break;
-      bridge(*w, *next);
-      put_back(w);
-      w = next;
+      middle_steps(shared.work[slot]);
+      const int next = take_work();
+      if (next == kNoMoreWork) break;
+      kv = tiles_of(next);
+      bridge(shared.work[slot], shared.work[next]);
+      put_back(slot);
+      slot = next;
     }
-    last_values(*w);
+    last_values(shared.work[slot]);
   }
 };
 
@@ -320,6 +364,9 @@ template <ForwardConfig C>
 requires Valid<C> TW_DEVICE void forward(const ForwardParams& p) {
   extern __shared__ __align__(1024) uint8_t s_memory[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(s_memory);
+  // setmaxnreg would wait for ever for registers that the CTA was not launched with.
+  static_assert(C.producer_registers() + C.consumers() * C.consumer_registers() <=
+                65536 / C.threads() / 8 * 8 * (C.consumers() + 1));
   static_assert(sizeof(Shared<C>) <= C.smem_bytes(), "smem_bytes() counts what Shared holds");
 
   if (threadIdx.x == 0) {
@@ -334,6 +381,9 @@ requires Valid<C> TW_DEVICE void forward(const ForwardParams& p) {
   }
   __syncthreads();
 
+  // Up to here the end of the kernel before runs beside; the next one may start the same way.
+  ptx::wait_for_previous_kernel();
+  ptx::launch_dependents();
   const int warpgroup = ptx::warp_uniform(threadIdx.x / 128);
   if (warpgroup == 0) {
     ptx::registers_decrease<C.producer_registers()>();

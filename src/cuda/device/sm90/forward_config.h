@@ -18,12 +18,13 @@ enum class BiasType { kNone, kF32, kF16, kBf16 };
 
 struct ForwardConfig {
   Element element{};
-  int head_dim = 0;    // D of Q and K, rounded up to 16; TMA fills with zeros
-  int head_dim_v = 0;  // Dv of V and O, likewise
-  int tile_q = 0;      // query rows of a CTA, 64 for each consumer warpgroup
-  int tile_kv = 0;     // keys of a step, a multiple of 16
-  int stages = 2;      // of the K ring and of the V ring
-  int q_stages = 1;    // 2: the next tile's Q is loaded while this one is read
+  int head_dim = 0;      // D of Q and K, rounded up to 16; TMA fills with zeros
+  int head_dim_v = 0;    // Dv of V and O, likewise
+  int tile_q = 0;        // query rows of a CTA, 64 for each consumer warpgroup
+  int tile_kv = 0;       // keys of a step, a multiple of 16
+  int packed_heads = 1;  // query heads of one kv head that share a tile: row r is head r % this
+  int stages = 2;        // of the K ring and of the V ring
+  int q_stages = 1;      // 2: the next tile's Q is loaded while this one is read
   Band band = Band::kFull;
   Order order = Order::kLinear;
   bool q_in_registers = false;  // D/4 registers a thread, for a third less shared-memory traffic
@@ -34,10 +35,13 @@ struct ForwardConfig {
   bool softcap = false;
   bool alibi = false;
   BiasType bias = BiasType::kNone;
+  bool bias_pairs = false;  // two neighbouring keys' bias can be loaded at once
   bool sink = false;
   bool dropout = false;
 
   TW_HD constexpr int consumers() const { return tile_q / 64; }
+  // Queries of a tile; rows that don't divide evenly among the packed heads stay empty.
+  TW_HD constexpr int tile_queries() const { return tile_q / packed_heads; }
   TW_HD constexpr int threads() const { return 128 * (consumers() + 1); }
   // 65536 registers shared by producer and consumers; what the kernel is entered with lies between.
   TW_HD constexpr int consumer_registers() const {
@@ -47,15 +51,15 @@ struct ForwardConfig {
     return consumers() == 1 ? 56 : consumers() == 2 ? 24 : 32;
   }
   // Scores are brought to log2 units one by one, instead of in the subtraction before exp2.
-  TW_HD constexpr bool modifies_scores() const {
-    return general_scale || softcap || alibi || bias != BiasType::kNone;
+  TW_HD constexpr bool scales_scores() const {
+    return (general_scale && !softcap) || alibi || bias != BiasType::kNone;
   }
   TW_HD constexpr int smem_bytes() const {
     const int d = round_up(head_dim, 64) * 2, dv = round_up(head_dim_v, 64) * 2;
     return q_stages * tile_q * d + stages * tile_kv * (d + dv) + kControlBytes;
   }
 
-  static constexpr int kControlBytes = 768;  // barriers and work items
+  static constexpr int kControlBytes = 1024;  // barriers and work items
   static constexpr int kMaxSmemBytes = 227 * 1024;
 };
 
@@ -68,6 +72,8 @@ TW_HD constexpr const char* why_not(const ForwardConfig& c) {
     return "head_dim_v is 16 to 256, by 16";
   if (c.stages < 1 || c.stages > 8 || c.q_stages < 1 || c.q_stages > 2)
     return "stages is 1 to 8, q_stages 1 or 2";
+  if (c.packed_heads < 1 || c.packed_heads > 64) return "packed_heads is 1 to 64";
+  if (c.packed_heads > 1 && c.dropout) return "dropout takes rows of one head";
   if (c.band != Band::kFull && ceil_div(c.tile_q - 64, c.tile_kv) > 2)
     return "consumers may be at most 2 key tiles apart";
   if (c.smem_bytes() > ForwardConfig::kMaxSmemBytes) return "the tiles exceed 227 KiB";

@@ -14,7 +14,7 @@ namespace tilewise::sm90 {
 
 // Adds the parts of each row sum and the sink. scale[r] normalizes O; lse2[r] is in log2 units.
 template <ForwardConfig C>
-TW_DEVICE void finish_rows(const ForwardParams& p, const Work& w, const RowPair& rows,
+TW_DEVICE void finish_rows(const ForwardParams& p, const Work& w, Place at, const RowPair& rows,
                            float (&scale)[2], float (&lse2)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -23,7 +23,7 @@ TW_DEVICE void finish_rows(const ForwardParams& p, const Work& w, const RowPair&
     lse2[r] = sum == 0.0f ? kMinusInf : rows.shift[r] + ptx::lg2(sum);
     if constexpr (C.sink) {
       // exp(sink) joins the denominator: O shrinks by exp(LSE - LSE with the sink).
-      const float sink2 = kLog2e * p.sink[w.head * p.sink_stride];
+      const float sink2 = kLog2e * p.sink[(w.head + at.head[r]) * p.sink_stride];
       const float top = fmaxf(sink2, lse2[r]), before = lse2[r];
       if (top != kMinusInf)
         lse2[r] = top + ptx::lg2(ptx::ex2(before - top) + ptx::ex2(sink2 - top));
@@ -41,8 +41,9 @@ TW_DEVICE void store_output(const ForwardParams& p, const Work& w, Place at,
   constexpr int kBlocks = kCount / 4;  // of 8 columns
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int row = at.row + 8 * r;
-    uint16_t* const g_row = w.g_o + (row - w.q_row) * p.o_stride_s + at.quad_lane * 8;
+    const int row = at.row[r];
+    uint16_t* const g_row =
+        w.g_o + (row - w.q_row) * p.o_stride_s + at.head[r] * p.o_stride_h + at.quad_lane * 8;
 #pragma unroll
     for (int b = 0; b < kBlocks; b += 4) {
       uint32_t pair[4] = {};
@@ -64,10 +65,10 @@ TW_DEVICE void store_lse(const ForwardParams& p, const Work& w, Place at, const 
   if (p.lse == nullptr || at.quad_lane != 0) return;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int row = at.row + 8 * r;
+    const int row = at.row[r];
     const bool used = !C.varlen || row < w.seq_q;
     if (row < w.q_slot)
-      ptx::store_global(w.g_lse + (row - w.q_row) * p.lse_stride_s,
+      ptx::store_global(w.g_lse + (row - w.q_row) * p.lse_stride_s + at.head[r] * p.lse_stride_h,
                         used ? lse2[r] * kLn2 : kMinusInf);
   }
 }
@@ -78,7 +79,7 @@ TW_DEVICE void store_unseen(const ForwardParams& p, const Work& w, Place at) {
   const RowPair nothing{{kMinusInf, kMinusInf}, {0.0f, 0.0f}};
   const float o[C.head_dim_v / 2] = {};
   float scale[2], lse2[2];
-  finish_rows<C>(p, w, nothing, scale, lse2);
+  finish_rows<C>(p, w, at, nothing, scale, lse2);
   store_lse<C>(p, w, at, lse2);
   store_output<C>(p, w, at, o, scale);
 }

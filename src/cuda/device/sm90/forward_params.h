@@ -8,7 +8,9 @@
 namespace tilewise::sm90 {
 
 struct ForwardParams {
-  TensorMap q;  // (D, Sq, Hq, B) or packed (D, total_q, Hq, 1); a box is 64 columns x tile_q rows
+  // (D, Sq, Hq, B) or packed (D, total_q, Hq, 1); a box is 64 columns x tile_q rows. With packed
+  // heads (D, Hq, Sq, B); a box is 64 columns x packed heads x tile_queries.
+  TensorMap q;
   TensorMap k;  // (D, Sk, Hkv, B); a box is 64 columns x tile_kv rows
   TensorMap v;  // (Dv, Sk, Hkv, B)
 
@@ -20,9 +22,9 @@ struct ForwardParams {
 
   // The grid of work items.
   int32_t batch, heads_q, heads_per_kv;
-  int32_t q_tiles;        // for each head
-  int32_t work_items;     // q_tiles * heads_q * batch
-  int32_t section_heads;  // longest first: heads whose K and V share L2
+  int32_t q_tiles;        // for each head, or each pack of them
+  int32_t work_items;     // q_tiles * packs * batch
+  int32_t section_heads;  // longest first: packs whose K and V share L2
 
   // The band (core/mask.h) is made for each sequence.
   int32_t seq_q, seq_kv;

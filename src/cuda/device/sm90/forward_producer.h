@@ -27,6 +27,7 @@ struct Shared {
   tile::RingBarriers<C.stages> k_ring, v_ring;
   tile::RingBarriers<kWorkStages> work_ring;
   Work work[kWorkStages];
+  KvTiles tiles[kWorkStages][C.consumers()];  // of each work
 };
 
 template <ForwardConfig C>
@@ -50,10 +51,13 @@ struct Producer {
 
   TW_DEVICE void load_q(const Work& w) {
     using Q = typename Tiles<C>::Q;
-    uint64_t* const full = q_cursor.acquire(shared.q_ring, Q::kBytes);
+    constexpr int kRows = C.tile_queries() * C.packed_heads;  // TMA counts what it brings
+    uint64_t* const full = q_cursor.acquire(shared.q_ring, Q::kBytes / C.tile_q * kRows);
     const int batch = C.varlen && p.cu_seqlens_q ? 0 : w.batch;
+    const int row = w.q_begin + w.q_row;
     load_tile<Q>({&p.q, full, ptx::l2_evict_first()}, shared.q[q_cursor.stage],
-                 {0, w.q_begin + w.q_row, w.head, batch});
+                 C.packed_heads == 1 ? TmaCoordinates{0, row, w.head, batch}
+                                     : TmaCoordinates{0, w.head, row, batch});
     q_cursor.advance();
   }
   TW_DEVICE void load_k(const Work& w, int tile) {
@@ -77,6 +81,9 @@ struct Producer {
   TW_DEVICE void hand_out(const Work& w) {
     work_cursor.wait_free(shared.work_ring);
     shared.work[work_cursor.stage] = w;
+#pragma unroll 1
+    for (int i = 0; i < C.consumers(); ++i)
+      shared.tiles[work_cursor.stage][i] = tiles_of_rows<C>(w, 64 * i);
     work_cursor.publish(shared.work_ring);
   }
 
