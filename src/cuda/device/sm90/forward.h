@@ -135,8 +135,9 @@ struct Consumer {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         probabilities[step][i] = ptx::pack<C.element>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
-    // After the block, not before it: a branch there would cut it.
-    if (ptx::warp_any(is_far(shift[0]) || is_far(shift[1])))
+    // After the block, not before it: a branch there would cut it. bf16 rounds more coarsely than far
+    // rows are off.
+    if (C.element == Element::kF16 && ptx::warp_any(is_far(shift[0]) || is_far(shift[1])))
       sum_rounded<C.element>(probabilities, sum);
 #pragma unroll
     for (int r = 0; r < 2; ++r) rows.sum[r] += sum[r];
