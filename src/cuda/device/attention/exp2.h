@@ -22,7 +22,7 @@ TW_DEVICE float exp2_polynomial(float x) {
   p = fmaf(p, f, 0.24261112219f);
   p = fmaf(p, f, 0.69326098546f);
   p = fmaf(p, f, 0.99992807354f);
-  return __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
+  return ptx::add_exponent(p, shifted);
 }
 
 }  // namespace tilewise

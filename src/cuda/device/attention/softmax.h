@@ -1,19 +1,20 @@
 // The online softmax on a WGMMA accumulator (ptx/wgmma.h): a thread holds parts of two rows, 8
 // apart, and a row is spread over the 4 lanes of a quad.
 //
-// A row's state is `shift`, what is subtracted in units of log2 before exp2, and the thread's own
-// part of the row sum; the four parts are added once, at the end. `shift` follows the running
-// maximum lazily: only when that has grown by more than 8 does it move (and O get rescaled), so
+// A row's state is `top`, the score that is subtracted before exp2, and the thread's own part of the
+// row sum; the four parts are added once, at the end. `top` follows the running maximum lazily: only
+// when that has grown by more than 8 in units of log2 does it move (and O get rescaled), so
 // probabilities reach 2^8 at most, which neither float32 sums nor 16-bit P notice.
 //
-// A score becomes exp2(scale * s - shift) by one FMA, rounded once, so `shift` need not be the
-// exact maximum: any float near it serves, as long as rescaling uses the same float. Where the
-// spacing of such floats shows in 16 bits, rows are far (is_far).
+// A score becomes exp2(scale * s - shift) by one FMA, where shift = scale * top. Rows so far from 0
+// that the spacing of such floats shows in 16 bits (is_far) have their top taken off exactly, and
+// moved at once, in the same rare branch that moves other rows' tops: their largest probability is
+// then 1, and ties stay ties, however large the scores.
 #pragma once
 
 #include "core/softmax_state.h"
 #include "cuda/device/attention/exp2.h"
-#include "cuda/device/ptx/mma.h"
+#include "cuda/device/ptx/math.h"
 #include "cuda/device/ptx/sync.h"
 
 namespace tilewise {
@@ -22,7 +23,7 @@ namespace tilewise {
 enum class Scores { kAllVisible, kMayBeHidden };
 
 struct RowPair {
-  float shift[2];
+  float top[2];
   float sum[2];
 };
 
@@ -36,56 +37,87 @@ TW_DEVICE int quad_max(int x) {
   return max_of(x, ptx::shuffle_xor(x, 2));
 }
 
-// The largest of row r's scores as bits, `flip` applied to each. Two chains, since one would wait
-// for itself.
+// The thread's own maxima of its two rows, on the bits as signed integers: Hopper has a three-way
+// integer maximum, which halves the instructions. Four chains, since one would wait for itself.
+// `flip` is applied to the bits. That order is right as soon as one score of the row is positive;
+// among negative numbers it is reversed.
 template <int kCount>
-TW_DEVICE int row_max_bits(const float (&s)[kCount], int r, int flip) {
-  int top[2] = {__float_as_int(s[2 * r]) ^ flip, __float_as_int(s[4 + 2 * r]) ^ flip};
+TW_DEVICE void max_bits(const float (&s)[kCount], int flip, int (&top)[2]) {
+  int chain[2][2];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) chain[i % 2][i / 2] = __float_as_int(s[4 * (i / 2) + 2 * (i % 2)]) ^ flip;
 #pragma unroll
   for (int i = 0; i < kCount; i += 4)
-    top[i / 4 % 2] = max_of(max_of(top[i / 4 % 2], __float_as_int(s[i + 2 * r]) ^ flip),
-                            __float_as_int(s[i + 2 * r + 1]) ^ flip);
-  return quad_max(max_of(top[0], top[1]));
-}
-
-// The maxima of the two rows over one tile, taken on the bits as signed integers: Hopper has a
-// three-way integer maximum, which halves the instructions. That order is right as soon as one
-// score of the row is positive; among negative numbers it is reversed, so rows without a positive
-// score are done again with the bits flipped.
-template <int kCount>
-TW_DEVICE void row_maxima(const float (&s)[kCount], float (&top)[2]) {
-  int bits[2] = {row_max_bits(s, 0, 0), row_max_bits(s, 1, 0)};
-  if (ptx::warp_any(bits[0] < 0 || bits[1] < 0)) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int flipped = ~row_max_bits(s, r, -1);
-      if (bits[r] < 0) bits[r] = flipped;
+      int& of = chain[r][i / 4 % 2];
+      of = max_of(max_of(of, __float_as_int(s[i + 2 * r]) ^ flip),
+                  __float_as_int(s[i + 2 * r + 1]) ^ flip);
     }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) top[r] = max_of(chain[r][0], chain[r][1]);
+}
+
+// The maxima of the two rows over one tile.
+template <int kCount>
+TW_DEVICE void row_maxima(const float (&s)[kCount], float (&top)[2]) {
+  int bits[2], flipped[2];
+  max_bits(s, 0, bits);
+  max_bits(s, -1, flipped);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int positive = quad_max(bits[r]), negative = ~quad_max(flipped[r]);
+    top[r] = __int_as_float(positive < 0 ? negative : positive);
   }
-  top[0] = __int_as_float(bits[0]);
-  top[1] = __int_as_float(bits[1]);
 }
 
-// What a row's shift would be for its maximum `top` (score units; scale > 0 brings it to log2),
-// never above it.
-TW_DEVICE float wanted_shift(float top, float scale) {
-  return ptx::multiply_down(top, scale);
+inline constexpr float kLazy = 8.0f;
+
+// Whether the float32 spacing of `shift`, 2^-13 and more, may show in a probability.
+TW_DEVICE bool is_far(float shift) {
+  constexpr float kFar = 1024.0f, kInf = -kMinusInf;
+  return fabsf(shift) >= kFar && fabsf(shift) < kInf;
 }
 
-// Whether the shift has to move: from -inf at any finite score.
-TW_DEVICE bool has_grown(float wanted, float shift) {
-  constexpr float kLazy = 8.0f;
-  return wanted > shift + kLazy;
+// Whether some row of the warp needs more than its `shift` as it is. Asked of each thread's own
+// scores: lanes tell each other their maxima only if so. Rows whose limit is negative, and with it,
+// maybe, all scores (max_bits), are always measured.
+template <int kCount>
+TW_DEVICE bool may_have_grown(const float (&s)[kCount], const float (&shift)[2], float scale) {
+  int top[2];
+  max_bits(s, 0, top);
+  bool grown = false;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float limit = shift[r] + kLazy;
+    grown |= is_far(shift[r]);
+    grown |= !(__int_as_float(top[r]) * scale <= (limit < 0.0f ? kMinusInf : limit));
+  }
+  return ptx::warp_any(grown);
 }
 
-// Moves a shift, and its row's sum with it. Returns what the row's O must be multiplied with.
-TW_DEVICE float move_shift(RowPair& rows, int r, float wanted) {
-  const float old = rows.shift[r];
-  if (!has_grown(wanted, old)) return 1.0f;
-  const float factor = ptx::ex2(old - wanted);
-  rows.shift[r] = wanted;
+// Lets a row's top follow `seen`, a tile's maximum, if it has to, and the row's sum with it. Returns
+// what the row's O must be multiplied with.
+TW_DEVICE float move_top(RowPair& rows, int r, float seen, float scale) {
+  const float old = rows.top[r];
+  const bool far = is_far(old * scale) || is_far(seen * scale);
+  if (!(far ? seen > old : seen * scale > old * scale + kLazy)) return 1.0f;
+  const float factor = ptx::ex2((old - seen) * scale);
+  rows.top[r] = seen;
   rows.sum[r] *= factor;
   return factor;
+}
+
+// Takes the tops of far rows off their scores; nothing is left to subtract.
+template <int kCount>
+TW_DEVICE void take_off_far(float (&s)[kCount], const float (&top)[2], float (&shift)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float off = is_far(shift[r]) ? top[r] : 0.0f;
+    if (off != 0.0f) shift[r] = 0.0f;
+#pragma unroll
+    for (int i = 2 * r; i < kCount; i += i % 2 ? 3 : 1) s[i] -= off;
+  }
 }
 
 // s becomes exp2(scale * s - shift), and is added up in `sum`.
@@ -102,33 +134,6 @@ TW_DEVICE void exponentiate(float (&s)[kCount], const float (&shift)[2], float s
     s[i] = polynomial ? exp2_polynomial(x) : ptx::ex2(x);
     sum[r] += s[i];
   }
-}
-
-// Rows so far from 0 that the float32 spacing of `shift` shows in their probabilities: there the
-// largest is not 1 but 2^x with 0 <= x < spacing.
-TW_DEVICE bool is_far(float shift) {
-  constexpr float kFar = 1024.0f;  // where the spacing is 2^-13
-  return fabsf(shift) >= kFar;
-}
-
-// For far rows: probabilities as rounded to A operands, none above 2^15, and their sum. O and sum
-// then hold the same numbers, so x cancels, however large it is. A product with ones adds them up:
-// a twentieth of the code, which lies in the way of every step.
-template <Element kElement, int kSteps>
-TW_DEVICE void sum_rounded(uint32_t (&probabilities)[kSteps][4], float (&sum)[2]) {
-  constexpr bool kBf16 = kElement == Element::kBf16;
-  constexpr uint32_t kCap = kBf16 ? 0x47004700u : 0x78007800u;  // 2^15, twice
-  constexpr uint32_t kOnes = kBf16 ? 0x3F803F80u : 0x3C003C00u;
-  float sums[4] = {};
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-    for (uint32_t& pair : probabilities[step]) pair = ptx::min_pair<kElement>(pair, kCap);
-    ptx::mma_m16n8k16<kElement>(sums, probabilities[step], {kOnes, kOnes});
-  }
-  // Each lane of the quad has the sum of the whole row, and they will be added.
-  sum[0] = 0.25f * sums[0];
-  sum[1] = 0.25f * sums[2];
 }
 
 }  // namespace tilewise

@@ -50,24 +50,6 @@ TW_DEVICE uint32_t pack(float low, float high) {
   return packed;
 }
 
-// The smaller of each half of two packed pairs.
-template <Element kElement>
-TW_DEVICE uint32_t min_pair(uint32_t a, uint32_t b) {
-  uint32_t c;
-  if constexpr (kElement == Element::kBf16)
-    asm("min.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
-  else
-    asm("min.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
-  return c;
-}
-
-// Rounded towards -inf.
-TW_DEVICE float multiply_down(float a, float b) {
-  float c;
-  asm("mul.rm.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-  return c;
-}
-
 // The lowest `count` bits; all of them from 32 on. count >= 0.
 TW_DEVICE uint32_t low_bits(int count) {
   uint32_t bits;
@@ -83,6 +65,20 @@ TW_DEVICE float f16_to_f32(uint16_t bits) {
   float y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));
   return y;
+}
+
+// x * 2^n, n in the low bits of n_bits. Not in C++: with integers moved to floats there, ptxas takes
+// scores for registers that WGMMA may not have while it runs, and serializes all products.
+TW_DEVICE float add_exponent(float x, float n_bits) {
+  float out;
+  asm("{\n.reg .b32 a, n;\n"
+      "mov.b32 a, %1;\n"
+      "mov.b32 n, %2;\n"
+      "mad.lo.u32 a, n, 0x800000, a;\n"
+      "mov.b32 %0, a;\n}"
+      : "=f"(out)
+      : "f"(x), "f"(n_bits));
+  return out;
 }
 
 }  // namespace tilewise::ptx

@@ -66,11 +66,10 @@ struct Consumer {
     }
   }
 
-  // The descriptors of the K and V at hand. Cursors that loops over a band's tiles have moved are
-  // not known to be uniform, and every product would fetch its descriptor through R2UR.
+  // The descriptors of the K and V at hand. ptxas does not know cursors to be uniform, and every
+  // product would fetch its descriptor through R2UR.
   TW_DEVICE static uint32_t uniform_address(const uint8_t* s_tile) {
-    const uint32_t address = ptx::shared_address(s_tile);
-    return C.band == Band::kFull ? address : ptx::warp_uniform(address);
+    return ptx::warp_uniform(ptx::shared_address(s_tile));
   }
   TW_DEVICE uint64_t k_descriptor() const {
     return typename Tiles<C>::K{uniform_address(shared.k[k_cursor.stage])}.k_major(0);
@@ -80,9 +79,9 @@ struct Consumer {
   }
 
   // S = Q K^T, 64 x tile_kv, in flight.
-  TW_DEVICE void issue_scores(ScoreTile& s) {
+  TW_DEVICE void issue_scores(uint64_t k0, ScoreTile& s) {
     const typename Tiles<C>::Q q{ptx::shared_address(shared.q[q_cursor.stage])};
-    const uint64_t q0 = q.k_major(warpgroup * 64), k0 = k_descriptor();
+    const uint64_t q0 = q.k_major(warpgroup * 64);
     ptx::pin_registers(s);
     ptx::wgmma_fence();
 #pragma unroll
@@ -98,8 +97,7 @@ struct Consumer {
   }
 
   // O += P V, in flight.
-  TW_DEVICE void issue_values() {
-    const uint64_t v0 = v_descriptor();
+  TW_DEVICE void issue_values(uint64_t v0) {
     ptx::pin_registers(o);
     ptx::wgmma_fence();
 #pragma unroll
@@ -109,53 +107,53 @@ struct Consumer {
     ptx::wgmma_commit_group();
   }
 
-  // `wanted` is what the rows' shifts would be for this tile alone.
+  // Products become scores, hidden ones -inf.
   template <Scores kScores>
-  TW_DEVICE void measure_scores(const Work& w, int tile, const Besides<C>& besides, ScoreTile& s,
-                                float (&wanted)[2]) {
+  TW_DEVICE void shape_scores(const Work& w, int tile, const Besides<C>& besides, ScoreTile& s) {
     const int kv_row = tile * C.tile_kv;
     besides.modify(p, w, place(w), kv_row, s);
     if constexpr (kScores == Scores::kMayBeHidden) apply_mask<C>(w, place(w), kv_row, s);
-    row_maxima(s, wanted);
-    for (float& x : wanted) x = wanted_shift(x, score_scale<C>(p));
   }
 
   // Scores become probabilities, are summed, and rounded to A operands: one block of code, so that
   // everything else is issued in the shadow of the exponentials.
   template <Scores kScores>
-  TW_DEVICE void make_probabilities(const Besides<C>& besides, ScoreTile& s) {
+  TW_DEVICE void make_probabilities(const Besides<C>& besides, ScoreTile& s, float (&shift)[2]) {
     constexpr Scores kKind = C.bias != BiasType::kNone ? Scores::kMayBeHidden : kScores;
-    float shift[2], sum[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-      shift[r] = kKind == Scores::kMayBeHidden ? softmax_shift(rows.shift[r]) : rows.shift[r];
-    exponentiate<kKind, C.polynomial_of_8>(s, shift, score_scale<C>(p), sum);
+    if constexpr (kKind == Scores::kMayBeHidden)
+      for (float& x : shift) x = softmax_shift(x);
+    exponentiate<kKind, C.polynomial_of_8>(s, shift, score_scale<C>(p), rows.sum);
 #pragma unroll
     for (int step = 0; step < C.tile_kv / 16; ++step)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         probabilities[step][i] = ptx::pack<C.element>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
-    // After the block, not before it: a branch there would cut it. bf16 rounds more coarsely than far
-    // rows are off.
-    if (C.element == Element::kF16 && ptx::warp_any(is_far(shift[0]) || is_far(shift[1])))
-      sum_rounded<C.element>(probabilities, sum);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) rows.sum[r] += sum[r];
     if constexpr (C.dropout) besides.kept.drop(probabilities);
   }
 
-  // A tile's first shifts are its own maxima.
-  TW_DEVICE void start_rows(const float (&wanted)[2]) {
-    for (int r = 0; r < 2; ++r) rows.shift[r] = wanted[r], rows.sum[r] = 0.0f;
+  // What exp2 subtracts, in units of log2.
+  TW_DEVICE void shifts(float (&shift)[2]) const {
+    for (int r = 0; r < 2; ++r) shift[r] = rows.top[r] * score_scale<C>(p);
   }
 
-  // Lets the shifts follow the maxima, and O the shifts. All of it lies in the branch, the shifts
-  // too: else ptxas would move the exponentials above it, out of the company of what they hide.
-  TW_DEVICE void follow(const float (&wanted)[2]) {
-    if (!ptx::warp_any(has_grown(wanted[0], rows.shift[0]) || has_grown(wanted[1], rows.shift[1])))
-      return;
-    float factor[2];
-    for (int r = 0; r < 2; ++r) factor[r] = move_shift(rows, r, wanted[r]);
+  // A row's first top is its first tile's maximum.
+  TW_DEVICE void start_rows(ScoreTile& s, float (&shift)[2]) {
+    row_maxima(s, rows.top);
+    rows.sum[0] = rows.sum[1] = 0.0f;
+    shifts(shift);
+    if (ptx::warp_any(is_far(shift[0]) || is_far(shift[1]))) take_off_far(s, rows.top, shift);
+  }
+
+  // Lets the tops follow the maxima, and O the tops. Seldom needed; but the branch around it is what
+  // keeps ptxas from waiting for O before the maxima, and from taking exponentials before that.
+  TW_DEVICE void follow(ScoreTile& s, float (&shift)[2]) {
+    float seen[2], factor[2];
+    row_maxima(s, seen);
+    for (int r = 0; r < 2; ++r) factor[r] = move_top(rows, r, seen[r], score_scale<C>(p));
+    shifts(shift);
+    take_off_far(s, rows.top, shift);
+    ptx::wgmma_wait_group<0>();
+    ptx::pin_registers(o);
 #pragma unroll
     for (int i = 0; i < C.head_dim_v / 2; ++i) o[i] *= factor[i / 2 % 2];
   }
@@ -216,26 +214,27 @@ struct Consumer {
     skip_keys(w);
     take_q();
     k_cursor.wait(shared.k_ring);
-    issue_scores(s);
+    issue_scores(k_descriptor(), s);
     Besides<C> besides;
     besides.prepare(p, w, place(w), (kv.end - 1) * C.tile_kv);
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(s);
     release_operands(kv.end - 1);
-    float wanted[2];
-    measure_scores<Scores::kMayBeHidden>(w, kv.end - 1, besides, s, wanted);
-    start_rows(wanted);
+    shape_scores<Scores::kMayBeHidden>(w, kv.end - 1, besides, s);
+    float shift[2];
+    start_rows(s, shift);
     clear_output();
-    make_probabilities<Scores::kMayBeHidden>(besides, s);
+    make_probabilities<Scores::kMayBeHidden>(besides, s, shift);
   }
 
   // Issues the scores of the tile at hand and the values of the tile before it.
   TW_DEVICE void issue_pair(ScoreTile& s) {
+    const uint64_t k0 = k_descriptor(), v0 = v_descriptor();  // before the turn, which is precious
     k_cursor.wait(shared.k_ring);
     turn.wait();
-    issue_scores(s);
+    issue_scores(k0, s);
     v_cursor.wait(shared.v_ring);
-    issue_values();
+    issue_values(v0);
     turn.pass();
   }
 
@@ -254,15 +253,16 @@ struct Consumer {
   template <Scores kScores>
   TW_DEVICE void step(const Work& w, int tile) {
     ScoreTile s;
-    float wanted[2];
     Besides<C> besides;
     issue_pair(s);
     besides.prepare(p, w, place(w), tile * C.tile_kv);
     wait_scores(tile, s);
-    measure_scores<kScores>(w, tile, besides, s, wanted);
+    shape_scores<kScores>(w, tile, besides, s);
+    float shift[2];
+    shifts(shift);
+    if (may_have_grown(s, shift, score_scale<C>(p))) follow(s, shift);
     wait_values();
-    follow(wanted);
-    make_probabilities<kScores>(besides, s);
+    make_probabilities<kScores>(besides, s, shift);
   }
 
   // From one work item to the next without draining the tensor cores: the last values of w are
@@ -280,18 +280,18 @@ struct Consumer {
   template <Scores kScores>
   TW_DEVICE void bridge_over(const Work& w, const Work& next) {
     ScoreTile s;
-    float wanted[2], scale[2];
+    float scale[2], shift[2];
     finish_statistics(w, scale);  // before S takes its registers
     Besides<C> besides;
     issue_pair(s);
     besides.prepare(p, next, place(next), (kv.end - 1) * C.tile_kv);
     wait_scores(kv.end - 1, s);
-    measure_scores<kScores>(next, kv.end - 1, besides, s, wanted);
-    start_rows(wanted);
+    shape_scores<kScores>(next, kv.end - 1, besides, s);
+    start_rows(s, shift);
     wait_values();
     store_output<C>(p, w, place(w), o, scale);
     clear_output();
-    make_probabilities<kScores>(besides, s);
+    make_probabilities<kScores>(besides, s, shift);
   }
 
   // The key tiles of w after its first.
@@ -309,7 +309,7 @@ struct Consumer {
   TW_DEVICE void last_values(const Work& w) {
     float scale[2];
     v_cursor.wait(shared.v_ring);
-    issue_values();
+    issue_values(v_descriptor());
     finish_statistics(w, scale);
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(o);
@@ -361,6 +361,18 @@ struct Consumer {
   }
 };
 
+// Rows of Q that packing leaves empty are never loaded. They had better hold numbers: what is done to
+// scores that grow is done to the whole warp's.
+template <ForwardConfig C>
+TW_DEVICE void clear_empty_rows(Shared<C>& shared) {
+  if constexpr (C.tile_q % C.packed_heads != 0) {
+    for (uint8_t* const s_stage : shared.q)
+      typename Tiles<C>::Q{ptx::shared_address(s_stage)}.clear_rows(
+          C.tile_queries() * C.packed_heads, threadIdx.x, C.threads());
+    ptx::fence_async_shared();
+  }
+}
+
 template <ForwardConfig C>
 requires Valid<C> TW_DEVICE void forward(const ForwardParams& p) {
   extern __shared__ __align__(1024) uint8_t s_memory[];
@@ -380,6 +392,7 @@ requires Valid<C> TW_DEVICE void forward(const ForwardParams& p) {
     shared.work_ring.init(4 * C.consumers());
     ptx::fence_mbarrier_init();
   }
+  clear_empty_rows<C>(shared);
   __syncthreads();
 
   // Up to here the end of the kernel before runs beside; the next one may start the same way.

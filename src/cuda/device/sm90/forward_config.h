@@ -70,8 +70,8 @@ TW_HD constexpr const char* why_not(const ForwardConfig& c) {
   if (c.head_dim % 16 || c.head_dim < 16 || c.head_dim > 256) return "head_dim is 16 to 256, by 16";
   if (c.head_dim_v % 16 || c.head_dim_v < 16 || c.head_dim_v > 256)
     return "head_dim_v is 16 to 256, by 16";
-  if (c.stages < 1 || c.stages > 8 || c.q_stages < 1 || c.q_stages > 2)
-    return "stages is 1 to 8, q_stages 1 or 2";
+  if (c.stages < 2 || c.stages > 8 || c.q_stages < 1 || c.q_stages > 2)
+    return "stages is 2 to 8, q_stages 1 or 2";
   if (c.packed_heads < 1 || c.packed_heads > 64) return "packed_heads is 1 to 64";
   if (c.packed_heads > 1 && c.dropout) return "dropout takes rows of one head";
   if (c.band != Band::kFull && ceil_div(c.tile_q - 64, c.tile_kv) > 2)

@@ -6,7 +6,7 @@
 // strides, and can stop at the end of a packed sequence, where a TMA box could not.
 #pragma once
 
-#include "cuda/device/attention/scores.h"
+#include "cuda/device/attention/besides.h"
 #include "cuda/device/ptx/global.h"
 #include "cuda/device/tile/quad.h"
 
@@ -20,7 +20,7 @@ TW_DEVICE void finish_rows(const ForwardParams& p, const Work& w, Place at, cons
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(rows.sum[r]);
     scale[r] = sum == 0.0f ? 0.0f : ptx::rcp(sum);
-    lse2[r] = sum == 0.0f ? kMinusInf : rows.shift[r] + ptx::lg2(sum);
+    lse2[r] = sum == 0.0f ? kMinusInf : fmaf(rows.top[r], score_scale<C>(p), ptx::lg2(sum));
     if constexpr (C.sink) {
       // exp(sink) joins the denominator: O shrinks by exp(LSE - LSE with the sink).
       const float sink2 = kLog2e * p.sink[(w.head + at.head[r]) * p.sink_stride];
