@@ -112,47 +112,6 @@ Primitive binary(const std::string& call, std::uint32_t (*exact)(std::uint32_t, 
   return p;
 }
 
-// Pairs of 16-bit numbers; `round` makes them of whole numbers.
-std::vector<std::uint32_t> pairs(std::uint16_t (*round)(float), int step) {
-  std::vector<std::uint32_t> out;
-  for (int i = 0; i < 64; ++i) {
-    const auto x = static_cast<float>(i * step % 41 - 20),
-               y = static_cast<float>(i * step % 37 - 18);
-    out.push_back(round(x) | std::uint32_t{round(y)} << 16);
-  }
-  return out;
-}
-template <float (*kWiden)(std::uint16_t)>
-std::uint32_t least_of_pairs(std::uint32_t a, std::uint32_t b) {
-  const auto less = [](std::uint32_t x, std::uint32_t y) {
-    return kWiden(static_cast<std::uint16_t>(x)) < kWiden(static_cast<std::uint16_t>(y)) ? x : y;
-  };
-  return less(a & 0xFFFF, b & 0xFFFF) | less(a >> 16, b >> 16) << 16;
-}
-const Registered kMinBf16("ptx::min_pair, bf16", [] {
-  return binary("ptx::min_pair<Element::kBf16>(a0, b0)", least_of_pairs<bf16_to_f32>,
-                pairs(f32_to_bf16, 7), pairs(f32_to_bf16, 11));
-});
-const Registered kMinF16("ptx::min_pair, f16", [] {
-  return binary("ptx::min_pair<Element::kF16>(a0, b0)", least_of_pairs<f16_to_f32>,
-                pairs(f32_to_f16, 7), pairs(f32_to_f16, 11));
-});
-
-std::uint32_t product_rounded_down(std::uint32_t a, std::uint32_t b) {
-  const double exact = static_cast<double>(bits_to_f32(a)) * bits_to_f32(b);
-  const auto nearest = static_cast<float>(exact);
-  return f32_to_bits(nearest > exact ? std::nextafter(nearest, -kInf) : nearest);
-}
-std::vector<std::uint32_t> bits_of(const std::vector<float>& x) {
-  std::vector<std::uint32_t> out;
-  for (const float value : x) out.push_back(f32_to_bits(value));
-  return out;
-}
-const Registered kDown("ptx::multiply_down", [] {
-  return binary("__float_as_uint(ptx::multiply_down(__uint_as_float(a0), __uint_as_float(b0)))",
-                product_rounded_down, bits_of(values(-3, 5, 1)), bits_of(values(7.1f, -2.9f, 3)));
-});
-
 std::uint32_t permuted(std::uint32_t a, std::uint32_t selector) {
   std::uint32_t out = 0;
   for (unsigned i = 0; i < 4; ++i) {
@@ -161,6 +120,20 @@ std::uint32_t permuted(std::uint32_t a, std::uint32_t selector) {
   }
   return out;
 }
+std::uint32_t exponent_added(std::uint32_t x, std::uint32_t n) {
+  return f32_to_bits(
+      std::ldexp(bits_to_f32(x), static_cast<int>(n & 0xFF) - (n & 0x80 ? 0x100 : 0)));
+}
+const Registered kAddExponent("ptx::add_exponent", [] {
+  std::vector<std::uint32_t> x, n;
+  for (int i = 0; i < 64; ++i) {
+    x.push_back(f32_to_bits(1 + static_cast<float>(i) / 64));
+    n.push_back(f32_to_bits(12582912.0f + static_cast<float>(3 * i - 96)));  // 1.5 * 2^23 + n
+  }
+  return binary("__float_as_uint(ptx::add_exponent(__uint_as_float(a0), __uint_as_float(b0)))",
+                exponent_added, x, n);
+});
+
 const Registered kPermute("ptx::permute_bytes", [] {
   std::vector<std::uint32_t> a, selector;
   for (std::uint32_t i = 0; i < 64; ++i) {

@@ -71,40 +71,6 @@ const Registered kLdmatrix("ldmatrix", [] {
   return p;
 });
 
-// 16 x 16 by 16 x 8, in whole numbers, onto what d holds already.
-Primitive product(const char* element) {
-  Primitive p;
-  p.headers = {"cuda/device/ptx/math.h", "cuda/device/ptx/mma.h"};
-  p.declarations = R"cuda(
-TW_DEVICE float a_value(int m, int k) { return (3 * m + 5 * k) % 7 - 3; }
-TW_DEVICE float b_value(int k, int n) { return (11 * k + 2 * n) % 5 - 2; }
-)cuda";
-  p.body = std::string("  constexpr Element kElement = Element::") + element + R"cuda(;
-  const int row = thread / 4, pair = 2 * (thread % 4);
-  uint32_t ra[4];
-  ptx::MmaB rb;
-  float d[4];
-  for (int i = 0; i < 4; ++i) {
-    const int m = row + i % 2 * 8, k = pair + i / 2 * 8;
-    ra[i] = ptx::pack<kElement>(a_value(m, k), a_value(m, k + 1));
-    d[i] = 100 * (row + i / 2 * 8) + pair + i % 2;
-  }
-  for (int i = 0; i < 2; ++i)
-    rb.r[i] = ptx::pack<kElement>(b_value(pair + 8 * i, row), b_value(pair + 8 * i + 1, row));
-  ptx::mma_m16n8k16<kElement>(d, ra, rb);
-  for (int i = 0; i < 4; ++i)
-    a.out[(row + i / 2 * 8) * 8 + pair + i % 2] = __float_as_uint(d[i]);)cuda";
-  for (int m = 0; m < 16; ++m)
-    for (int n = 0; n < 8; ++n) {
-      int sum = 100 * m + n;
-      for (int k = 0; k < 16; ++k) sum += ((3 * m + 5 * k) % 7 - 3) * ((11 * k + 2 * n) % 5 - 2);
-      p.out.push_back(f32_to_bits(static_cast<float>(sum)));
-    }
-  return p;
-}
-const Registered kMmaBf16("mma.sync, bf16", [] { return product("kBf16"); });
-const Registered kMmaF16("mma.sync, f16", [] { return product("kF16"); });
-
 const Registered kQuad("transpose_quad", [] {
   Primitive p;
   p.headers = {"cuda/device/tile/quad.h"};

@@ -1,9 +1,9 @@
 // The online softmax on a WGMMA accumulator (ptx/wgmma.h): a thread holds parts of two rows, 8
 // apart, and a row is spread over the 4 lanes of a quad.
 //
-// A row's state is `top`, the score that is subtracted before exp2, and the thread's own part of the
-// row sum; the four parts are added once, at the end. `top` follows the running maximum lazily: only
-// when that has grown by more than 8 in units of log2 does it move (and O get rescaled), so
+// A row's state is `top`, the score that is subtracted before exp2, and the thread's own part of
+// the row sum; the four parts are added once, at the end. `top` follows the running maximum lazily:
+// only when that has grown by more than 8 in units of log2 does it move (and O get rescaled), so
 // probabilities reach 2^8 at most, which neither float32 sums nor 16-bit P notice.
 //
 // A score becomes exp2(scale * s - shift) by one FMA, where shift = scale * top. Rows so far from 0
@@ -45,7 +45,8 @@ template <int kCount>
 TW_DEVICE void max_bits(const float (&s)[kCount], int flip, int (&top)[2]) {
   int chain[2][2];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) chain[i % 2][i / 2] = __float_as_int(s[4 * (i / 2) + 2 * (i % 2)]) ^ flip;
+  for (int i = 0; i < 4; ++i)
+    chain[i % 2][i / 2] = __float_as_int(s[4 * (i / 2) + 2 * (i % 2)]) ^ flip;
 #pragma unroll
   for (int i = 0; i < kCount; i += 4)
 #pragma unroll
@@ -96,8 +97,8 @@ TW_DEVICE bool may_have_grown(const float (&s)[kCount], const float (&shift)[2],
   return ptx::warp_any(grown);
 }
 
-// Lets a row's top follow `seen`, a tile's maximum, if it has to, and the row's sum with it. Returns
-// what the row's O must be multiplied with.
+// Lets a row's top follow `seen`, a tile's maximum, if it has to, and the row's sum with it.
+// Returns what the row's O must be multiplied with.
 TW_DEVICE float move_top(RowPair& rows, int r, float seen, float scale) {
   const float old = rows.top[r];
   const bool far = is_far(old * scale) || is_far(seen * scale);

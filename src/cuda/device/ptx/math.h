@@ -67,8 +67,8 @@ TW_DEVICE float f16_to_f32(uint16_t bits) {
   return y;
 }
 
-// x * 2^n, n in the low bits of n_bits. Not in C++: with integers moved to floats there, ptxas takes
-// scores for registers that WGMMA may not have while it runs, and serializes all products.
+// x * 2^n, n in the low bits of n_bits. Not in C++: with integers moved to floats there, ptxas
+// takes scores for registers that WGMMA may not have while it runs, and serializes all products.
 TW_DEVICE float add_exponent(float x, float n_bits) {
   float out;
   asm("{\n.reg .b32 a, n;\n"
