@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Attention on a CPU: tilewise, through its C API, against PyTorch's fused and naive attention, in
-turns in one process; and against this machine's matrix product and read bandwidth.
+turns in one process; and against what this machine's units do in registers (bench/cpu_peaks.c, if
+there is a C compiler), its matrix product and its read bandwidth.
 cpu_peers.py path/to/libtilewise.so [--threads N] [--json FILE] [--quick] [--cpu-time]
 TILEWISE_CPU_ISA caps the instruction set."""
 import argparse
+import concurrent.futures
 import ctypes as c
 import datetime
 import json
@@ -11,7 +13,9 @@ import math
 import pathlib
 import platform
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 import torch
@@ -81,6 +85,25 @@ def model_name():
     return names[0] if names else platform.processor()
 
 
+def unit_peaks(threads):
+    """TFLOP/s of FMAs, bf16 dot products and AMX tiles, that many threads at a time; 0: not here."""
+    source = pathlib.Path(__file__).resolve().parent / "cpu_peaks.c"
+    with tempfile.TemporaryDirectory() as folder:
+        library = pathlib.Path(folder) / "peaks.so"
+        try:
+            subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return {"fma": 0, "dot": 0, "amx": 0}
+        peaks = c.CDLL(str(library))
+    out = {}
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        for name in ("fma", "dot", "amx"):
+            run = peaks["peak_" + name]
+            run.restype = c.c_double
+            out[name] = sum(pool.map(lambda _, run=run: run(), range(threads))) / 1e12
+    return out
+
+
 class Bench:
     """Measures cells and keeps their records."""
 
@@ -89,7 +112,8 @@ class Bench:
                                                    else time.perf_counter)
         self.threads, self.heads, self.device = args.threads, args.heads, model_name()
         self.json = open(args.json, "a", encoding="utf-8") if args.json else None
-        self.ceilings = {t: self.product(t) for t in NAMES}
+        self.ceilings = {t: self.product(t) for t in NAMES if NAMES[t] in args.dtypes}
+        self.peaks = unit_peaks(args.threads)
         self.bandwidth = self.read_bandwidth()
 
     def seconds(self, run, count):
@@ -107,8 +131,9 @@ class Bench:
                 times[name].append(self.seconds(run, counts[name]))
         return {name: statistics.median(t) for name, t in times.items()}
 
-    def product(self, dtype, n=1024):
+    def product(self, dtype):
         """TFLOP/s of PyTorch's matrix product."""
+        n = 256 if dtype == torch.float16 else 1024  # not every processor has a fast f16 product
         a, b = (torch.randn(n, n).to(dtype) for _ in range(2))
         run = lambda: a @ b  # noqa: E731
         run()
@@ -130,6 +155,7 @@ class Bench:
                 "impl": impl if ours else "torch", "kernel": plan.kernel.decode() if ours else impl,
                 "isa": plan.isa.decode() if ours else None, "ms_median": seconds * 1e3,
                 "tflops": flops / seconds / 1e12, "torch": torch.__version__,
+                "peak_tflops": self.peaks, "read_gbs": self.bandwidth / 1e9,
                 "date": datetime.date.today().isoformat()}) + "\n")
         self.json.flush()
 
@@ -196,6 +222,8 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)  # OpenMP's own count too, which tilewise goes by
     bench = Bench(args)
+    print("in registers, GFLOP/s: " + ", ".join(f"{n} {x * 1e3:.0f}"
+                                                for n, x in bench.peaks.items()))
     print("matrix product, GFLOP/s: " + ", ".join(
         f"{NAMES[t]} {x * 1e3:.0f}" for t, x in bench.ceilings.items())
         + f"; reading {bench.bandwidth / 1e9:.1f} GB/s")

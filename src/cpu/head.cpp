@@ -44,6 +44,7 @@ Head make_head(const Problem& problem, const Inputs& in, const Sequence& seq, in
             !problem.sink && s.scale > 1e-6f;
   s.natural = s.plain ? s.scale : 1.0f;
   s.unit = static_cast<float>(s.natural * 1.4426950408889634);
+  s.slack = 8.0f / s.unit;
   s.softcap = problem.softcap;
   s.slope = slope_of(problem, in, seq, head);
   s.off = problem.mask.align == Align::kBottomRight ? seq.kv_used - seq.q_used : 0;

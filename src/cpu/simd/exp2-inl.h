@@ -22,7 +22,7 @@ namespace tilewise::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // What the caller knows of x; saves the upper cap.
-enum class Exponent { kAny, kNotPositive };
+enum class Exponent { kAny, kBelow128 };
 
 template <Exponent kKnown = Exponent::kAny, class D, class V = hn::Vec<D>>
 HWY_INLINE V exp2(D d, V x) {

@@ -103,11 +103,12 @@ HWY_INLINE void score_row(const Score& score, int64_t q, Span k, TileClass c, fl
   std::fill(s + seen.end, s + padded(cols), kMinusInf);
 }
 
-HWY_INLINE float max_of_row(const float* s, int64_t cols) {
+// The largest of the scores that fall to each lane.
+HWY_INLINE F32Vec max_of_lanes(const float* s, int64_t cols) {
   const F32Tag d;
   F32Vec m = hn::Set(d, kMinusInf);
   for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) m = hn::Max(m, hn::Load(d, s + j));
-  return hn::GetLane(hn::MaxOfLanes(d, m));
+  return m;
 }
 
 // s = exp2((s - shift) * unit); returns the sum. -inf gives 0.
@@ -116,7 +117,7 @@ HWY_INLINE float exp2_row(float unit, float shift, int64_t cols, float* s) {
   const F32Vec u = hn::Set(d, unit), m = hn::Set(d, shift);
   F32Vec sum = hn::Zero(d);
   for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) {
-    const F32Vec p = exp2<Exponent::kNotPositive>(d, hn::Mul(hn::Sub(hn::Load(d, s + j), m), u));
+    const F32Vec p = exp2<Exponent::kBelow128>(d, hn::Mul(hn::Sub(hn::Load(d, s + j), m), u));
     hn::Store(p, d, s + j);
     sum = hn::Add(sum, p);
   }
@@ -130,21 +131,24 @@ struct SoftmaxRow {
   Matrix o;  // one row; its columns `dv`, 0 for none
   int64_t dv;
 };
-// Takes in the maximum of new logits; returns what to subtract from them.
-HWY_INLINE float raise_max(const Score& score, float new_max, const SoftmaxRow& row) {
+// Takes in the maxima of new logits; returns what to subtract from them. A maximum that grows by
+// little is left where it is: weights may as well be up to 2^8. So rows are rescaled hardly ever
+// after their first keys, the branch is foreseen, and nobody waits for the lanes' maximum; taken
+// for a third of the rows, as it would be, it costs more than the exponentials of a row.
+HWY_INLINE float raise_max(const Score& score, F32Vec lanes, const SoftmaxRow& row) {
+  const F32Tag d;
   SoftmaxState& state = row.state;
-  const float top = max_of(state.max, new_max);
-  const float shift = softmax_shift(top);
-  if (top != state.max) {
-    const float alpha = std::exp2((state.max - shift) * score.unit);
+  if (!hn::AllFalse(d, hn::Gt(lanes, hn::Set(d, state.max + score.slack)))) {
+    const float new_max = hn::GetLane(hn::MaxOfLanes(d, lanes));
+    const float alpha = std::exp2((state.max - softmax_shift(new_max)) * score.unit);
     state.sum *= alpha;
     scale_row(alpha, row.dv, row.o.data);
-    state.max = top;
+    state.max = new_max;
   }
-  return shift;
+  return softmax_shift(state.max);
 }
 HWY_INLINE void softmax_step(const Score& score, int64_t cols, float* s, const SoftmaxRow& row) {
-  const float shift = raise_max(score, max_of_row(s, cols), row);
+  const float shift = raise_max(score, max_of_lanes(s, cols), row);
   row.state.sum += exp2_row(score.unit, shift, cols, s);
 }
 

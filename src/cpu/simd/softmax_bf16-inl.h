@@ -23,7 +23,7 @@ namespace tilewise::cpu::HWY_NAMESPACE {
 
 #if TILEWISE_BF16_DOT
 
-// exp2((s - shift) * unit) for s <= shift; results below 2^-125 are 0, NaN stays NaN.
+// exp2((s - shift) * unit), which is below 2^128; results below 2^-125 are 0, NaN stays NaN.
 template <int kDegree>
 struct RowExp2 {
   RowExp2(float row_shift, float row_unit)
@@ -83,7 +83,7 @@ HWY_INLINE void convert_weights(const float* s, int64_t cols, float* out, int64_
 template <int kParts>
 HWY_INLINE void softmax_step_to(const Score& score, int64_t cols, const float* s,
                                 const SoftmaxRow& row, float* out, int64_t part) {
-  const float shift = raise_max(score, max_of_row(s, cols), row);
+  const float shift = raise_max(score, max_of_lanes(s, cols), row);
   const RowExp2<kParts == 3 ? 6 : 4> weight(shift, score.unit);
   __m512 sum = _mm512_setzero_ps(), sum2 = _mm512_setzero_ps();
   int64_t j = 0;
