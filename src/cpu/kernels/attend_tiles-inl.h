@@ -5,7 +5,9 @@
 //   tiles    | S0 |  S1         |  P0 V    S2  |  P1 V    S3  | ...
 //   vectors  |    |  softmax 0  |  softmax 1   |  softmax 2   | ...
 //
-// So two panels of scores and two of weights are in flight. Numbers do not depend on the turns.
+// So two panels of scores and two of weights are in flight; bf16 weights lie in the place of their
+// scores, which S of the next panel but one takes over when P V is done. Numbers do not depend on
+// the turns.
 
 // clang-format off
 #if defined(TILEWISE_CPU_KERNELS_ATTEND_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)  // per target

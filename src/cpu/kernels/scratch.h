@@ -34,7 +34,7 @@ struct KeyTile {
 struct PanelScratch {
   Matrix s;  // kPanel x keys: scores, then weights
   Matrix z;  // kPanel x keys: dropout factors
-  Matrix p;  // kPanel x keys: weights as parts, where operands have a place of their own for them
+  Matrix p;  // kPanel x keys: weights as parts. One part takes half the room of s, and its place
 };
 
 struct ForwardTiles {
@@ -77,8 +77,11 @@ inline KeyTile carve_key(Arena& arena, const Problem& p, int64_t rows, Parts par
 }
 
 inline PanelScratch carve_panel(Arena& arena, const Problem& p, int64_t keys, Parts parts = 0) {
-  return {arena.matrix(kPanel, keys), arena.matrix(p.dropout_p > 0 ? kPanel : 0, keys),
-          parts == 0 ? Matrix{} : carve_rows(arena, kPanel, keys, parts)};
+  PanelScratch t = {arena.matrix(kPanel, round_up(keys, int64_t{32})),
+                    arena.matrix(p.dropout_p > 0 ? kPanel : 0, keys),
+                    {}};
+  t.p = parts > 1 ? carve_rows(arena, kPanel, keys, parts) : t.s;
+  return t;
 }
 
 inline ForwardTiles carve_forward(Arena& arena, const Problem& p, const PassPlan& pass,
