@@ -55,6 +55,10 @@ TEST_P(CudaBackward, RowCompilesWithoutSpills) {
   p.mask.causal = !p.mask.causal;
   p.seq_kv = 1 << 16;
   expect_sound_main(p, false);
+  p.mask.causal = false;
+  p.mask.left = 100;
+  p.varlen.cu_seqlens_q = p.varlen.cu_seqlens_kv = true;
+  expect_sound_main(p, true);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, CudaBackward,

@@ -50,6 +50,23 @@ const Registered kMemory("loads and stores of 16 bytes", [] {
   return p;
 });
 
+const Registered kLoadPair("ptx::load_shared_pair", [] {
+  Primitive p;
+  p.headers = {"cuda/device/ptx/shared.h"};
+  p.smem_bytes = 32 * 8;
+  p.body = R"cuda(
+  uint32_t* const s_words = reinterpret_cast<uint32_t*>(s_memory);
+  for (int i = 0; i < 2; ++i) s_words[2 * thread + i] = a.in[2 * thread + i];
+  const float2 pair = ptx::load_shared_pair(ptx::shared_address(s_memory) + 8 * thread);
+  a.out[2 * thread] = __float_as_uint(pair.x);
+  a.out[2 * thread + 1] = __float_as_uint(pair.y);
+  )cuda";
+  for (std::uint32_t i = 0; i < 2 * p.threads; ++i)
+    p.in.push_back(f32_to_bits(1.5f * static_cast<float>(i)));
+  p.out = p.in;
+  return p;
+});
+
 const Registered kNamedBarriers("named barriers", [] {
   Primitive p;
   p.headers = {"cuda/device/ptx/sync.h"};

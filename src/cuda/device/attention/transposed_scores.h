@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/device/ptx/math.h"
+#include "cuda/device/ptx/shared.h"
 #include "cuda/device/sm90/backward_work.h"
 
 namespace tilewise::sm90::backward {
@@ -63,9 +64,13 @@ struct ScoreRules {
   uint32_t kept[C.dropout ? kCount / 32 : 1];   // a bit for each score that dropout leaves
   uint32_t slopes[C.softcap ? kCount / 2 : 1];  // the softcap's derivatives, pairs of f16
 
-  // A statistic of the queries of scores 4 j (and 4 j + 2) and 4 j + 1 (and 4 j + 3).
-  TW_DEVICE static float2 statistic(const float* s_row, int j) {
-    return *reinterpret_cast<const float2*>(s_row + 8 * j + (ptx::thread_number() & 3u) * 2);
+  // Where a thread's statistics begin, and that of the queries of scores 4 j (and 4 j + 2) and
+  // 4 j + 1 (and 4 j + 3). By address: of pointers, nvcc makes two loads and an address for each.
+  TW_DEVICE static uint32_t statistics(const float* s_row) {
+    return ptx::shared_address(s_row) + (ptx::thread_number() & 3u) * 8;
+  }
+  TW_DEVICE static float2 statistic(uint32_t s_statistics, int j) {
+    return ptx::load_shared_pair(s_statistics + 32 * j);
   }
 
   // c * tanh(s / c) in log2 units; its derivative goes to `slope`.
@@ -106,17 +111,27 @@ struct ScoreRules {
     }
   }
 
-  // Products become probabilities.
-  template <bool kMasked>
-  TW_DEVICE void make_probabilities(Scores& s, const float* s_lse) {
+  // Products become exponents: scores in log2 units, less the row's LSE.
+  TW_DEVICE void make_exponents(Scores& s, const float* s_lse) {
     if constexpr (C.modifies_scores()) modify(s);
     const float scale = C.modifies_scores() ? 1.0f : p.scale_log2;
+    const uint32_t s_statistics = statistics(s_lse);
+#pragma unroll
+    for (int j = 0; j < kCount / 4; ++j) {
+      const float2 lse = statistic(s_statistics, j);
+#pragma unroll
+      for (int i = 4 * j; i < 4 * j + 4; ++i) s[i] = fmaf(s[i], scale, i % 2 ? -lse.y : -lse.x);
+    }
+  }
+
+  // Exponents become probabilities.
+  template <bool kMasked>
+  TW_DEVICE void make_probabilities(Scores& s) {
     SeenQueries seen;
     if constexpr (kMasked) seen = SeenQueries::make<C>(sequence, at);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const float2 lse = statistic(s_lse, i / 4);
-      s[i] = ptx::ex2(fmaf(s[i], scale, i % 2 ? -lse.y : -lse.x));
+      s[i] = ptx::ex2(s[i]);
       if constexpr (kMasked) s[i] = seen.hides<C>(i) ? 0.0f : s[i];
     }
     if constexpr (C.dropout) find_kept();
@@ -176,21 +191,23 @@ struct ScoreRules {
     return ptx::f16_to_f32(static_cast<uint16_t>(i % 2 ? pair >> 16 : pair));
   }
 
-  // dS of score i: P * (M dP - delta), M dropout's mask with its scale.
-  TW_DEVICE float score_gradient(float probability, float dp, const float* s_delta, int i) const {
-    const float2 delta = statistic(s_delta, i / 4);
+  // What dS of score i is P times of: M dP - delta, M dropout's mask with its scale.
+  TW_DEVICE float excess(float dp, float2 delta, int i) const {
     if constexpr (C.dropout) dp = is_kept(i) ? dp * p.dropout_scale : 0.0f;
-    return probability * (dp - (i % 2 ? delta.y : delta.x));
+    return dp - (i % 2 ? delta.y : delta.x);
   }
 
   // dP becomes dS, as the left operand of dK.
   TW_DEVICE void pack_score_gradients(const Operands& rounded, const Scores& dp,
                                       const float* s_delta, Operands& to) const {
+    const uint32_t s_statistics = statistics(s_delta);
 #pragma unroll
-    for (int i = 0; i < kCount; i += 2)
-      to[i / 8][i % 8 / 2] = ptx::pack<C.element>(
-          score_gradient(probability(rounded, i), dp[i], s_delta, i),
-          score_gradient(probability(rounded, i + 1), dp[i + 1], s_delta, i + 1));
+    for (int i = 0; i < kCount; i += 2) {
+      const float2 delta = statistic(s_statistics, i / 4);
+      to[i / 8][i % 8 / 2] =
+          ptx::pack<C.element>(probability(rounded, i) * excess(dp[i], delta, i),
+                               probability(rounded, i + 1) * excess(dp[i + 1], delta, i + 1));
+    }
   }
 };
 

@@ -24,4 +24,13 @@ TW_DEVICE void load_shared(uint32_t (&r)[4], uint32_t s_source) {
                : "memory");
 }
 
+TW_DEVICE float2 load_shared_pair(uint32_t s_source) {
+  float2 pair;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(pair.x), "=f"(pair.y)
+               : "r"(s_source)
+               : "memory");
+  return pair;
+}
+
 }  // namespace tilewise::ptx

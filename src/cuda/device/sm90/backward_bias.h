@@ -106,10 +106,12 @@ struct BiasGradient {
                 s,
                 {t.kv_tile * C.tile_kv + thread / 32 * 16 + thread % 32 / 4,
                  t.q_tile * C.tile_q + thread % 4 * 2, t.head}};
-    rules.template make_probabilities<true>(scores, shared.lse);
+    rules.make_exponents(scores, shared.lse);
+    rules.template make_probabilities<true>(scores);
+    const uint32_t s_statistics = rules.statistics(shared.delta);
 #pragma unroll
     for (int i = 0; i < Rules::kCount; ++i)
-      sum[i] += rules.score_gradient(scores[i], dp[i], shared.delta, i);
+      sum[i] += scores[i] * rules.excess(dp[i], rules.statistic(s_statistics, i / 4), i);
   }
 
   // The tiles of one item: those at (q_tile, kv_tile), or all in a dimension that is broadcast.

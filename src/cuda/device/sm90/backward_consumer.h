@@ -62,7 +62,7 @@ struct Consumer {
   }
   TW_DEVICE const uint8_t* s_q() const { return shared.q[q_at(steps).stage]; }
   TW_DEVICE const uint8_t* s_do() const { return shared.d_o[do_at(steps).stage]; }
-  TW_DEVICE const float* s_lse() const { return shared.lse[q_at(steps).stage]; }
+  TW_DEVICE const float* s_lse(uint32_t step) const { return shared.lse[q_at(step).stage]; }
   TW_DEVICE const float* s_delta() const { return shared.delta[do_at(steps).stage]; }
 
   template <class Keys, class Queries>
@@ -157,7 +157,7 @@ struct Consumer {
         max_of(rows_used, 0), warpgroup * 128 + static_cast<int>(thread_number()), 256);
   }
   TW_DEVICE static void everyone_cleared() {
-    constexpr uint32_t kClearBarrier = 1;
+    constexpr uint32_t kClearBarrier = 3;  // 1 and 2: turns
     ptx::fence_async_shared();
     ptx::named_barrier_sync(kClearBarrier, 256);
   }
@@ -170,15 +170,22 @@ struct Consumer {
     clear_rows<V>(shared.v, rows_used);
     everyone_cleared();
   }
-  TW_DEVICE void take_queries(const Work& w, const StepCursor& at) {
+  TW_DEVICE void take_queries(const Work& w, const StepCursor& at, uint32_t step) {
     if constexpr (!C.varlen) return;
     const int rows_used = ptx::warp_uniform(w.sequence.seq_q - (w.q_tile + at.tile) * C.tile_q);
     if (rows_used >= C.tile_q) return;
-    q_at(steps).wait(shared.q_ring);
-    do_at(steps).wait(shared.do_ring);
-    clear_rows<Q>(s_q(), rows_used);
-    clear_rows<DO>(s_do(), rows_used);
+    q_at(step).wait(shared.q_ring);
+    do_at(step).wait(shared.do_ring);
+    clear_rows<Q>(shared.q[q_at(step).stage], rows_used);
+    clear_rows<DO>(shared.d_o[do_at(step).stage], rows_used);
     everyone_cleared();
+  }
+
+  // S of a step, in flight, as soon as its queries are there.
+  TW_DEVICE void begin_scores(Scores& s, const Work& w, const StepCursor& at, uint32_t step) {
+    take_queries(w, at, step);
+    q_at(step).wait(shared.q_ring);
+    issue_scores<K, Q>(s, shared.k, shared.q[q_at(step).stage]);
   }
 
   TW_DEVICE GradientRows rows_of(const Work& w, const RowTensor& to, int columns) const {

@@ -11,7 +11,8 @@
 
 namespace tilewise::sm90::backward {
 
-// The CTAs of prepare and finish: all query tiles of a head, all heads of a batch.
+// The CTAs of prepare and finish: all heads of a query tile, whose rows lie side by side if the
+// tensors are (B, S, H, D), all tiles of a batch.
 template <BackwardConfig C>
 struct RowTile {
   Sequence sequence;
@@ -19,10 +20,10 @@ struct RowTile {
   int64_t place;          // among the tiles of the workspace
 
   TW_DEVICE explicit RowTile(const BackwardParams& p) {
-    const int head_of_all = blockIdx.x / p.q_tiles;
-    tile = blockIdx.x % p.q_tiles;
-    head = head_of_all % p.heads_q;
-    sequence = make_sequence<C>(p, head_of_all / p.heads_q);
+    const int tile_of_all = blockIdx.x / p.heads_q;
+    head = blockIdx.x % p.heads_q;
+    tile = tile_of_all % p.q_tiles;
+    sequence = make_sequence<C>(p, tile_of_all / p.q_tiles);
     first = tile * C.tile_q;
     place = int64_t{head} * p.tiles + sequence.first_tile + tile;
   }
@@ -76,26 +77,33 @@ struct Preparation {
     }
   }
 
-  // Writes a row's LSE and delta; returns its part of the sink's gradient.
-  TW_DEVICE float store_row(int row, float row_sum) const {
-    const Sequence& s = at.sequence;
-    float* const g_stats = p.stats + at.place * (2 * C.tile_q);
-    float lse2 = -kMinusInf, delta = 0.0f, dsink = 0.0f;  // P = exp2(s - inf) = 0
-    if (used(row)) {
-      const int64_t i = int64_t{s.q_begin} + at.first + row;
-      const auto stat = [&](const StatTensor& t) {
-        return t.data[s.batch * t.stride_b + at.head * t.stride_h + i * t.stride_s];
-      };
-      const float lse = stat(p.lse);
-      delta = p.d_lse.data ? row_sum - stat(p.d_lse) : row_sum;
-      if (lse != kMinusInf) lse2 = lse * kLog2e;
-      if constexpr (C.sink)
-        if (lse != kMinusInf)
-          dsink = -delta * ptx::ex2((p.sink[at.head * p.sink_stride] - lse) * kLog2e);
+  // Of this thread's row in each pass. Loaded before the sums are there, which would be a trip to
+  // memory later.
+  struct Statistics {
+    float lse[kPasses], d_lse[kPasses];
+  };
+  TW_DEVICE float statistic(const StatTensor& t, int row) const {
+    const int64_t i = int64_t{at.sequence.q_begin} + at.first + row;
+    return t.data[at.sequence.batch * t.stride_b + at.head * t.stride_h + i * t.stride_s];
+  }
+  TW_DEVICE void load_statistics(Statistics& of) const {
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      const int row = row_of_pass(i);
+      const bool loads = threadIdx.x % kLanes == 0 && used(row);
+      of.lse[i] = loads ? statistic(p.lse, row) : kMinusInf;
+      of.d_lse[i] = loads && p.d_lse.data ? statistic(p.d_lse, row) : 0.0f;
     }
-    g_stats[row] = lse2;
-    g_stats[C.tile_q + row] = delta;
-    return dsink;
+  }
+
+  // Writes a row's LSE and delta; returns its part of the sink's gradient.
+  TW_DEVICE float store_row(int row, float lse, float delta) const {
+    float* const g_stats = p.stats + at.place * (2 * C.tile_q);
+    const bool sees_keys = lse != kMinusInf;
+    g_stats[row] = sees_keys ? lse * kLog2e : -kMinusInf;  // P = exp2(s - inf) = 0
+    g_stats[C.tile_q + row] = used(row) ? delta : 0.0f;
+    if constexpr (!C.sink) return 0.0f;
+    return sees_keys ? -delta * ptx::ex2((p.sink[at.head * p.sink_stride] - lse) * kLog2e) : 0.0f;
   }
 
   TW_DEVICE void clear_sums() const {
@@ -111,12 +119,15 @@ struct Preparation {
 
   TW_DEVICE void run() const {
     clear_sums();
+    Statistics of;
+    load_statistics(of);
     float sum[kPasses];
     row_sums(sum);
     __shared__ float s_dsink[C.tile_q];
 #pragma unroll
     for (int i = 0; i < kPasses; ++i)
-      if (threadIdx.x % kLanes == 0) s_dsink[row_of_pass(i)] = store_row(row_of_pass(i), sum[i]);
+      if (threadIdx.x % kLanes == 0)
+        s_dsink[row_of_pass(i)] = store_row(row_of_pass(i), of.lse[i], sum[i] - of.d_lse[i]);
     if constexpr (!C.sink) return;
     __syncthreads();
     if (threadIdx.x >= 32) return;

@@ -102,6 +102,11 @@ struct StepCursor {
     tile = start - head_of_group * q_tiles;
   }
   TW_DEVICE int position() const { return head_of_group * q_tiles + tile; }
+  TW_DEVICE StepCursor next() const {
+    StepCursor after = *this;
+    after.advance();
+    return after;
+  }
   TW_DEVICE void advance() {
     --left;
     if (++tile < q_tiles) return;

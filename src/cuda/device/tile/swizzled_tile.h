@@ -18,11 +18,17 @@ namespace tilewise::tile {
 inline constexpr int kPanelColumns = 64;
 inline constexpr int kRowBytes = 128;
 
-// A descriptor moved by `units`, k_step() or row_step(). Addresses never carry out of the low half,
-// and saying so spares the compiler half of the arithmetic between two products.
+// A descriptor moved by `units`, k_step() or row_step(). Addresses never carry out of the low half;
+// the compiler can't know, and would add 64 bits between two products.
 TW_DEVICE uint64_t step(uint64_t descriptor, uint64_t units) {
-  const uint32_t low = static_cast<uint32_t>(descriptor) + static_cast<uint32_t>(units);
-  return (descriptor & 0xFFFFFFFF00000000u) | low;
+  uint64_t moved;
+  asm("{\n.reg .b32 low, high;\n"
+      "mov.b64 {low, high}, %1;\n"
+      "add.u32 low, low, %2;\n"
+      "mov.b64 %0, {low, high};\n}"
+      : "=l"(moved)
+      : "l"(descriptor), "r"(static_cast<uint32_t>(units)));
+  return moved;
 }
 
 template <int kRows, int kColumns>
