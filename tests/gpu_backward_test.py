@@ -232,28 +232,64 @@ def packed_grid(lib):
     return n
 
 
-def repeats(lib, count=60):
+def large(lib):
+    """More than 2^31 numbers in each tensor: the ends of the first and the last head against the
+    same rows by themselves, of which a window hides all that is cut off."""
+    s, h, d, cut, kept = (1 << 17) + 256, 128, 128, 512, 256
+    f = {"window_left": 64, "window_right": 0}
+    case = {n: inputs("normal", (1, s, h, d), BRAIN) for n in "qkv"}
+    for deterministic in (0, 1):
+        o, _, d_o, grads, _ = launch(lib, case, f, None, {"deterministic": deterministic})
+        for head in (slice(0, 1), slice(h - 1, h)):
+            one = {n: t[:, -cut:, head] for n, t in case.items()}
+            here = (d_o[:, -cut:, head], None, f)
+            ref, magnitude = gradients(one, *here, torch.float64)
+            lows = [gradients(one, *here, BRAIN, x)[0] for x in (None, o[:, -cut:, head])]
+            for n, got in grads.items():
+                judge(f"large {n} head {head.start} det {deterministic}", got[:, -kept:, head],
+                      ref[n][:, -kept:], [low[n][:, -kept:] for low in lows],
+                      magnitude[n][:, -kept:])
+        del o, d_o, grads
+    return 2
+
+
+def repeated(lib, case, f, count, beside):
+    """How many numbers of `count` deterministic runs differ from those of the first."""
+    _, _, _, grads, run = launch(lib, case, f, None, {"deterministic": 1})
+    first = {n: t.clone() for n, t in grads.items()}
+    different = torch.zeros((), device="cuda", dtype=torch.int64)
+    for _ in range(count):
+        beside()
+        for t in grads.values():
+            t.fill_(math.nan)
+        run()
+        different += sum((t != first[n]).sum() for n, t in grads.items())
+    return different.item()
+
+
+def repeats(lib, count=1000):
     """Deterministic: the same bits, with other work beside it."""
-    noise = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    noise = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
     side = torch.cuda.Stream()
-    for d, f, hk in itertools.product((64, 128, 256), ({}, {"causal": 1}, {"window_left": 300}), (8, 2)):
-        case = {n: inputs("normal", (2, 1500, 8 if n == "q" else hk, d), torch.bfloat16)
-                for n in "qkv"}
-        _, _, _, grads, run = launch(lib, case, f, None, {"deterministic": 1})
-        first = {n: t.clone() for n, t in grads.items()}
-        different = torch.zeros((), device="cuda", dtype=torch.int64)
-        for _ in range(count):
-            with torch.cuda.stream(side):
-                noise @ noise
-            for t in grads.values():
-                t.fill_(math.nan)
-            run()
-            different += sum((t != first[n]).sum() for n, t in grads.items())
-        if different.item():
-            failures.append(f"repeats d {d} {f} {hk}: {different.item()} numbers differ")
+
+    def beside():
+        with torch.cuda.stream(side):
+            noise @ noise
+    n = 0
+    masks = ({}, {"causal": 1}, {"window_left": 300})
+    for d, f, hk in itertools.product((64, 128, 192, 256), masks, (8, 2)):
+        for s, bias in ((1500, False), (300, True)):
+            case = {n: inputs("normal", (2, s, 8 if n == "q" else hk, d), torch.bfloat16)
+                    for n in "qkv"}
+            if bias:
+                case["bias"] = torch.randn(1, 8, s, s if hk == 8 else 1, device="cuda")
+            if different := repeated(lib, case, f, count, beside):
+                failures.append(f"repeats d {d} {f} {hk} bias {bias}: {different} numbers differ")
+            n += 1
+    return n
 
 
-PARTS = (narrow_grid, wide_grid, modified_grid, packed_grid, repeats)
+PARTS = (narrow_grid, wide_grid, modified_grid, packed_grid, large, repeats)
 
 
 if __name__ == "__main__":
