@@ -12,20 +12,28 @@ from gpu_bench import tw
 ATEN = torch.ops.aten
 
 
-def cudnn_backward(q, k, v, d_o, causal):
-    q, k, v, d_o = (t.transpose(1, 2) for t in (q, k, v, d_o))
-    o, lse, cq, ck, mq, mk, seed, offset, _ = ATEN._scaled_dot_product_cudnn_attention(
-        q, k, v, None, True, 0.0, causal)
-    return lambda: ATEN._scaled_dot_product_cudnn_attention_backward(
-        d_o, q, k, v, o, lse, seed, offset, None, cq, ck, mq, mk, 0.0, causal)
+def cudnn(q, k, v, d_o, causal):
+    """(what runs forward, what runs backward on what forward returned)."""
+    def forward():
+        return ATEN._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal)
+
+    def backward(saved):
+        o, lse, cq, ck, mq, mk, seed, offset, _ = saved
+        return ATEN._scaled_dot_product_cudnn_attention_backward(
+            d_o, q, k, v, o, lse, seed, offset, None, cq, ck, mq, mk, 0.0, causal)
+    return forward, backward
 
 
-def flash_backward(q, k, v, d_o, causal):
-    q, k, v, d_o = (t.transpose(1, 2) for t in (q, k, v, d_o))
-    o, lse, cq, ck, mq, mk, seed, offset, _ = ATEN._scaled_dot_product_flash_attention(
-        q, k, v, 0.0, causal)
-    return lambda: ATEN._scaled_dot_product_flash_attention_backward(
-        d_o, q, k, v, o, lse, cq, ck, mq, mk, 0.0, causal, seed, offset)
+def fa2(q, k, v, d_o, causal):
+    """The same of FlashAttention-2."""
+    def forward():
+        return ATEN._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)
+
+    def backward(saved):
+        o, lse, cq, ck, mq, mk, seed, offset, _ = saved
+        return ATEN._scaled_dot_product_flash_attention_backward(
+            d_o, q, k, v, o, lse, cq, ck, mq, mk, 0.0, causal, seed, offset)
+    return forward, backward
 
 
 class Problem:
@@ -55,8 +63,13 @@ class Problem:
             backward()
         return run
 
-    def peer(self, make):
-        return make(*(self.t[n] for n in ("q", "k", "v", "d_o")), bool(self.fields["causal"]))
+    def peer(self, make, both):
+        tensors = [self.t[n].transpose(1, 2) for n in ("q", "k", "v", "d_o")]
+        forward, backward = make(*tensors, bool(self.fields["causal"]))
+        if both:
+            return lambda: backward(forward())
+        saved = forward()
+        return lambda: backward(saved)
 
 
 class Bench:
@@ -75,10 +88,10 @@ class Bench:
         for name, lib in self.libs.items():
             runs[name] = gpu.graphed(problem.tilewise(lib, False, self.args.both))
             runs[name + " fixed"] = gpu.graphed(problem.tilewise(lib, True, self.args.both))
-        if mask in ("full", "causal") and heads[0] == heads[1] and not self.args.both:
-            runs["cudnn"] = problem.peer(cudnn_backward)
+        if mask in ("full", "causal") and heads[0] == heads[1]:
+            runs["cudnn"] = problem.peer(cudnn, self.args.both)
             if self.args.fa2:
-                runs["fa2"] = problem.peer(flash_backward)
+                runs["fa2"] = problem.peer(fa2, self.args.both)
         flops = problem.flops * (1.4 if self.args.both else 1)
         cell = {"d": d, "sq": s, "batch": gpu.TOKENS // s, "heads": heads, "mask": mask}
         return {name: self.results.add(cell, name, ms, flops)
