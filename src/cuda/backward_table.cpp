@@ -19,10 +19,10 @@ using sm90::BiasType;
 const std::vector<BackwardRow>& backward_table() {
   //  D   plain  wide   M    N   stages of Q, dO; in turns up to this Sk: full, banded
   static const std::vector<BackwardRow> rows = {
-      {64, true, false, 128, 128, 3, 2, 512, 4096},
+      {64, true, false, 128, 128, 3, 2, 2048, 4096},
       {128, true, false, 64, 128, 2, 2, 4096, 4096},
-      {192, false, true, 64, 64, 2, 2, 512, 2048},
-      {256, false, true, 64, 64, 2, 1, 512, 2048},
+      {192, false, true, 64, 64, 2, 2, 512, 1024},
+      {256, false, true, 64, 64, 2, 1, 512, 1024},
   };
   return rows;
 }
