@@ -1,5 +1,5 @@
-// What a tile of scores needs beside its products, and what is done to it before the softmax: softcap,
-// ALiBi, bias, in this order (docs/semantics.md). Each is there only if the config has it.
+// What a tile of scores needs beside its products, and what is done to it before the softmax:
+// softcap, ALiBi, bias, in this order (docs/semantics.md). Each is there only if the config has it.
 #pragma once
 
 #include "cuda/device/attention/bias.h"
@@ -19,9 +19,11 @@ template <ForwardConfig C>
 struct Besides {
   BiasTile<C> bias;
   KeptBits<C> kept;
+  float slope[2];  // ALiBi's, in units of log2
 
   // While the products are in flight.
   TW_DEVICE void prepare(const ForwardParams& p, const Work& w, Place at, int kv_row) {
+    if constexpr (C.alibi) load_slopes(p, w, at);
     if constexpr (C.bias_pairs) bias.load(p, w, at, kv_row);
     if constexpr (C.dropout) kept.draw(p, w, at, kv_row);
   }
@@ -33,11 +35,19 @@ struct Besides {
       for (float& x : s) x = cap<C>(p, x);
     if constexpr (C.scales_scores())
       for (float& x : s) x *= C.softcap ? p.softcap_log2 : p.scale_log2;
-    if constexpr (C.alibi) subtract_distances<C>(p, w, at, kv_row, s);
+    if constexpr (C.alibi) subtract_distances<C>(w, at, kv_row, slope, s);
     if constexpr (C.bias_pairs)
       bias.add_to(s);
     else if constexpr (C.bias != BiasType::kNone)
       add_strided_bias<C>(p, w, at, kv_row, s);
+  }
+
+ private:
+  TW_DEVICE void load_slopes(const ForwardParams& p, const Work& w, Place at) {
+    for (int r = 0; r < 2; ++r)
+      slope[r] =
+          kLog2e *
+          p.alibi_slopes[w.batch * p.alibi_stride_b + (w.head + at.head[r]) * p.alibi_stride_h];
   }
 };
 

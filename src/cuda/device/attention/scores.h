@@ -44,19 +44,16 @@ TW_DEVICE float cap(const ForwardParams& p, float s) {
 
 // Takes ALiBi's share off scores in units of log2. Positions are exact in float32 up to 2^24.
 template <ForwardConfig C, int kCount>
-TW_DEVICE void subtract_distances(const ForwardParams& p, const Work& w, Place at, int kv_row,
+TW_DEVICE void subtract_distances(const Work& w, Place at, int kv_row, const float (&slope)[2],
                                   float (&s)[kCount]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int64_t head = w.head + at.head[r];
-    const float slope =
-        kLog2e * p.alibi_slopes[w.batch * p.alibi_stride_b + head * p.alibi_stride_h];
     const float first =
         static_cast<float>(kv_row + at.quad_lane * 2 - at.row[r] - w.diagonal);  // key - query
 #pragma unroll
     for (int i = 2 * r; i < kCount; i += i % 2 ? 3 : 1) {
       const float distance = first + static_cast<float>(i / 4 * 8 + i % 2);
-      s[i] = fmaf(-slope, fabsf(distance), s[i]);
+      s[i] = fmaf(-slope[r], fabsf(distance), s[i]);
     }
   }
 }

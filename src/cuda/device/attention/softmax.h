@@ -80,23 +80,6 @@ TW_DEVICE bool is_far(float shift) {
   return fabsf(shift) >= kFar && fabsf(shift) < kInf;
 }
 
-// Whether some row of the warp needs more than its `shift` as it is. Asked of each thread's own
-// scores: lanes tell each other their maxima only if so. Rows whose limit is negative, and with it,
-// maybe, all scores (max_bits), are always measured.
-template <int kCount>
-TW_DEVICE bool may_have_grown(const float (&s)[kCount], const float (&shift)[2], float scale) {
-  int top[2];
-  max_bits(s, 0, top);
-  bool grown = false;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float limit = shift[r] + kLazy;
-    grown |= is_far(shift[r]);
-    grown |= !(__int_as_float(top[r]) * scale <= (limit < 0.0f ? kMinusInf : limit));
-  }
-  return ptx::warp_any(grown);
-}
-
 // Lets a row's top follow `seen`, a tile's maximum, if it has to, and the row's sum with it.
 // Returns what the row's O must be multiplied with.
 TW_DEVICE float move_top(RowPair& rows, int r, float seen, float scale) {
@@ -121,19 +104,17 @@ TW_DEVICE void take_off_far(float (&s)[kCount], const float (&top)[2], float (&s
   }
 }
 
-// s becomes exp2(scale * s - shift), and is added up in `sum`.
-template <Scores kScores, int kPolynomialOf8, int kCount>
-TW_DEVICE void exponentiate(float (&s)[kCount], const float (&shift)[2], float scale,
-                            float (&sum)[2]) {
+// s becomes exp2 of its exponent, and is added up in `sum`.
+template <Scores kScores, int kPolynomialOf8, int kCount, class Exponents>
+TW_DEVICE void exponentiate(float (&s)[kCount], const Exponents& exponent, float (&sum)[2]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    const int r = i / 2 % 2;
-    const float x = fmaf(s[i], scale, -shift[r]);
+    const float x = exponent(s[i], i);
     // Spread evenly, so that both units always have work.
     const bool polynomial =
         kScores == Scores::kAllVisible && (i + 1) * kPolynomialOf8 / 8 > i * kPolynomialOf8 / 8;
     s[i] = polynomial ? exp2_polynomial(x) : ptx::ex2(x);
-    sum[r] += s[i];
+    sum[i / 2 % 2] += s[i];
   }
 }
 

@@ -1,7 +1,7 @@
 // The consumers of the Hopper forward: one warpgroup, 64 query rows.
 #pragma once
 
-#include "cuda/device/attention/besides.h"
+#include "cuda/device/attention/exponents.h"
 #include "cuda/device/attention/scores.h"
 #include "cuda/device/attention/softmax.h"
 #include "cuda/device/attention/work.h"
@@ -94,22 +94,26 @@ struct Consumer {
     ptx::wgmma_commit_group();
   }
 
-  // Products become scores, hidden ones -inf.
+  // Hides what the mask hides, and makes scores of products, unless that is left to their
+  // exponents.
   template <Scores kScores>
   TW_DEVICE void shape_scores(const Work& w, int tile, const Besides<C>& besides, ScoreTile& s) {
     const int kv_row = tile * C.tile_kv;
-    besides.modify(p, w, place(w), kv_row, s);
+    if constexpr (!C.defers()) besides.modify(p, w, place(w), kv_row, s);
     if constexpr (kScores == Scores::kMayBeHidden) apply_mask<C>(w, place(w), kv_row, s);
+  }
+  TW_DEVICE void make_up_scores(const Work& w, int tile, const Besides<C>& besides, ScoreTile& s) {
+    if constexpr (C.defers()) besides.modify(p, w, place(w), tile * C.tile_kv, s);
   }
 
   // Scores become probabilities, are summed, and rounded to A operands: one block of code, so that
   // everything else is issued in the shadow of the exponentials.
   template <Scores kScores>
-  TW_DEVICE void make_probabilities(const Besides<C>& besides, ScoreTile& s, float (&shift)[2]) {
+  TW_DEVICE void make_probabilities(const Besides<C>& besides, ScoreTile& s,
+                                    Exponents<C>& exponents) {
     constexpr Scores kKind = C.bias != BiasType::kNone ? Scores::kMayBeHidden : kScores;
-    if constexpr (kKind == Scores::kMayBeHidden)
-      for (float& x : shift) x = softmax_shift(x);
-    exponentiate<kKind, C.polynomial_of_8>(s, shift, score_scale<C>(p), rows.sum);
+    exponents.prepare(kKind);
+    exponentiate<kKind, C.polynomial_of_8>(s, exponents, rows.sum);
 #pragma unroll
     for (int step = 0; step < C.tile_kv / 16; ++step)
 #pragma unroll
@@ -118,28 +122,29 @@ struct Consumer {
     if constexpr (C.dropout) besides.kept.drop(probabilities);
   }
 
-  // What exp2 subtracts, in units of log2.
-  TW_DEVICE void shifts(float (&shift)[2]) const {
-    for (int r = 0; r < 2; ++r) shift[r] = rows.top[r] * score_scale<C>(p);
-  }
-
   // A row's first top is its first tile's maximum.
-  TW_DEVICE void start_rows(ScoreTile& s, float (&shift)[2]) {
+  TW_DEVICE Exponents<C> start_rows(const Work& w, int tile, const Besides<C>& besides,
+                                    ScoreTile& s) {
+    make_up_scores(w, tile, besides, s);
     row_maxima(s, rows.top);
     rows.sum[0] = rows.sum[1] = 0.0f;
-    shifts(shift);
-    if (ptx::warp_any(is_far(shift[0]) || is_far(shift[1]))) take_off_far(s, rows.top, shift);
+    auto exponents = Exponents<C>::of_scores(p, rows);
+    if (ptx::warp_any(is_far(exponents.shift[0]) || is_far(exponents.shift[1])))
+      take_off_far(s, rows.top, exponents.shift);
+    return exponents;
   }
 
   // Lets the tops follow the maxima, and O the tops. Seldom needed; but the branch around it is
   // what keeps ptxas from waiting for O before the maxima, and from taking exponentials before
   // that.
-  TW_DEVICE void follow(ScoreTile& s, float (&shift)[2]) {
+  TW_DEVICE void follow(const Work& w, int tile, const Besides<C>& besides, ScoreTile& s,
+                        Exponents<C>& exponents) {
+    make_up_scores(w, tile, besides, s);
     float seen[2], factor[2];
     row_maxima(s, seen);
     for (int r = 0; r < 2; ++r) factor[r] = move_top(rows, r, seen[r], score_scale<C>(p));
-    shifts(shift);
-    take_off_far(s, rows.top, shift);
+    exponents = Exponents<C>::of_scores(p, rows);
+    take_off_far(s, rows.top, exponents.shift);
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(o);
 #pragma unroll
@@ -209,10 +214,9 @@ struct Consumer {
     ptx::pin_registers(s);
     release_operands(kv.end - 1);
     shape_scores<Scores::kMayBeHidden>(w, kv.end - 1, besides, s);
-    float shift[2];
-    start_rows(s, shift);
+    auto exponents = start_rows(w, kv.end - 1, besides, s);
     clear_output();
-    make_probabilities<Scores::kMayBeHidden>(besides, s, shift);
+    make_probabilities<Scores::kMayBeHidden>(besides, s, exponents);
   }
 
   // Issues the scores of the tile at hand and the values of the tile before it.
@@ -246,11 +250,10 @@ struct Consumer {
     besides.prepare(p, w, place(w), tile * C.tile_kv);
     wait_scores(tile, s);
     shape_scores<kScores>(w, tile, besides, s);
-    float shift[2];
-    shifts(shift);
-    if (may_have_grown(s, shift, score_scale<C>(p))) follow(s, shift);
+    auto exponents = Exponents<C>::of_tile(p, w, place(w), tile * C.tile_kv, besides, rows);
+    if (ptx::warp_any(!exponents.suffice(s))) follow(w, tile, besides, s, exponents);
     wait_values();
-    make_probabilities<kScores>(besides, s, shift);
+    make_probabilities<kScores>(besides, s, exponents);
   }
 
   // From one work item to the next without draining the tensor cores: the last values of w are
@@ -268,18 +271,18 @@ struct Consumer {
   template <Scores kScores>
   TW_DEVICE void bridge_over(const Work& w, const Work& next) {
     ScoreTile s;
-    float scale[2], shift[2];
+    float scale[2];
     finish_statistics(w, scale);  // before S takes its registers
     Besides<C> besides;
     issue_pair(s);
     besides.prepare(p, next, place(next), (kv.end - 1) * C.tile_kv);
     wait_scores(kv.end - 1, s);
     shape_scores<kScores>(next, kv.end - 1, besides, s);
-    start_rows(s, shift);
+    auto exponents = start_rows(next, kv.end - 1, besides, s);
     wait_values();
     store_output<C>(p, w, place(w), o, scale);
     clear_output();
-    make_probabilities<kScores>(besides, s, shift);
+    make_probabilities<kScores>(besides, s, exponents);
   }
 
   // The key tiles of w after its first.
