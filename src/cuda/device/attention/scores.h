@@ -33,12 +33,13 @@ TW_DEVICE Place place_of(const Work& w, int tile_row, int quad_lane) {
   return at;
 }
 
-// tanh(scale s / c). f16 gets it by way of exp2, good to 2^-22: tanh(x) = 1 - 2 / (e^2x + 1).
-// bf16 makes do with the special function, 2^-11, half of what rounding P costs.
+// tanh(s * inverse), inverse = scale / c. f16 gets it by way of exp2, good to 2^-22: tanh(x) =
+// 1 - 2 / (e^2x + 1). bf16 makes do with the special function, 2^-11, half of what rounding P
+// costs.
 template <ForwardConfig C>
-TW_DEVICE float cap(const ForwardParams& p, float s) {
-  if constexpr (C.element == Element::kBf16) return ptx::tanh(s * p.scale_over_softcap);
-  const float e = ptx::ex2(s * (2.0f * kLog2e) * p.scale_over_softcap);
+TW_DEVICE float cap(float inverse, float s) {
+  if constexpr (C.element == Element::kBf16) return ptx::tanh(s * inverse);
+  const float e = ptx::ex2(s * (2.0f * kLog2e) * inverse);
   return 1.0f - 2.0f * ptx::rcp(e + 1.0f);
 }
 

@@ -54,7 +54,7 @@ struct ForwardConfig {
   TW_HD constexpr bool scales_scores() const {
     return (general_scale && !softcap) || alibi || bias != BiasType::kNone;
   }
-  // What is done to scores is left to their exponents (attention/exponents.h).
+  // What is left to the scores' exponents (attention/exponents.h), if it is all there is to do.
   TW_HD constexpr bool defers_alibi() const {
     return alibi && !softcap && bias == BiasType::kNone && !general_scale;
   }

@@ -102,8 +102,13 @@ struct Consumer {
     if constexpr (!C.defers()) besides.modify(p, w, place(w), kv_row, s);
     if constexpr (kScores == Scores::kMayBeHidden) apply_mask<C>(w, place(w), kv_row, s);
   }
-  TW_DEVICE void make_up_scores(const Work& w, int tile, const Besides<C>& besides, ScoreTile& s) {
-    if constexpr (C.defers()) besides.modify(p, w, place(w), tile * C.tile_kv, s);
+  // The rows' maxima, of scores that are complete now.
+  TW_DEVICE void complete_maxima(const Work& w, int tile, const Besides<C>& besides, ScoreTile& s,
+                                 float (&top)[2]) const {
+    if constexpr (C.defers_alibi()) besides.modify(p, w, place(w), tile * C.tile_kv, s);
+    row_maxima(s, top);
+    if constexpr (C.defers_softcap())
+      for (float& x : top) x = x == kMinusInf ? x : cap<C>(p.scale_over_softcap, x);
   }
 
   // Scores become probabilities, are summed, and rounded to A operands: one block of code, so that
@@ -125,11 +130,10 @@ struct Consumer {
   // A row's first top is its first tile's maximum.
   TW_DEVICE Exponents<C> start_rows(const Work& w, int tile, const Besides<C>& besides,
                                     ScoreTile& s) {
-    make_up_scores(w, tile, besides, s);
-    row_maxima(s, rows.top);
+    complete_maxima(w, tile, besides, s, rows.top);
     rows.sum[0] = rows.sum[1] = 0.0f;
-    auto exponents = Exponents<C>::of_scores(p, rows);
-    if (ptx::warp_any(is_far(exponents.shift[0]) || is_far(exponents.shift[1])))
+    Exponents<C> exponents(p, rows);
+    if (!C.softcap && ptx::warp_any(is_far(exponents.shift[0]) || is_far(exponents.shift[1])))
       take_off_far(s, rows.top, exponents.shift);
     return exponents;
   }
@@ -139,12 +143,11 @@ struct Consumer {
   // that.
   TW_DEVICE void follow(const Work& w, int tile, const Besides<C>& besides, ScoreTile& s,
                         Exponents<C>& exponents) {
-    make_up_scores(w, tile, besides, s);
     float seen[2], factor[2];
-    row_maxima(s, seen);
+    complete_maxima(w, tile, besides, s, seen);
     for (int r = 0; r < 2; ++r) factor[r] = move_top(rows, r, seen[r], score_scale<C>(p));
-    exponents = Exponents<C>::of_scores(p, rows);
-    take_off_far(s, rows.top, exponents.shift);
+    exponents = Exponents<C>(p, rows);
+    if constexpr (!C.softcap) take_off_far(s, rows.top, exponents.shift);
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(o);
 #pragma unroll
@@ -250,7 +253,8 @@ struct Consumer {
     besides.prepare(p, w, place(w), tile * C.tile_kv);
     wait_scores(tile, s);
     shape_scores<kScores>(w, tile, besides, s);
-    auto exponents = Exponents<C>::of_tile(p, w, place(w), tile * C.tile_kv, besides, rows);
+    Exponents<C> exponents(p, rows);
+    if constexpr (C.defers_alibi()) exponents.lay_line(p, w, place(w), tile * C.tile_kv, besides);
     if (ptx::warp_any(!exponents.suffice(s))) follow(w, tile, besides, s, exponents);
     wait_values();
     make_probabilities<kScores>(besides, s, exponents);
