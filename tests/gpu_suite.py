@@ -73,6 +73,10 @@ class Suite:
                 found += [(f"{tool}, {name}", False, self.said(
                     [sanitizer, "--tool", tool, "--error-exitcode", "9", *self.check(flags)]))
                     for name, flags in SMALL.items()]
+            # Not racecheck: it doesn't follow a token that is passed on by bar.arrive (tile/turn.h).
+            found += [(f"{tool}, primitives", False, self.said(
+                [sanitizer, "--tool", tool, "--error-exitcode", "9", self.primitives]))
+                for tool in ("memcheck", "synccheck")]
         else:
             print("compute-sanitizer is not here: its pieces are left out")
         return found
