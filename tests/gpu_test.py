@@ -269,6 +269,32 @@ def dropout_grid(lib):
     return n
 
 
+def crowded_grid(lib):
+    """Many more work items than multiprocessors, long runs of which see no key or hold no row."""
+    n = 0
+    for (d, dtype), f in itertools.product(((64, torch.float16), (128, torch.bfloat16)), MASKS):
+        lengths = [int(x) for x in torch.exp(5 + 1.3 * torch.randn(40)).clamp(0, 3000)]
+        others = lengths[::-1] if n % 2 else lengths
+        packed = Packed(lengths, others, (8, 2), (d, dtype))
+        o = torch.full_like(packed.case["q"], math.nan)
+        lse = torch.full((8, o.shape[0]), math.nan, device="cuda")
+        lib.forward(lib.plan(packed.case, **packed.sizes, **f), packed.case, o, lse)()
+        for i in range(len(lengths)):
+            rows, one = packed.rows(i)[0], packed.one(i)
+            qkv = [one[x] for x in "qkv"]
+            if lengths[i]:
+                verdict(f"crowded {dtype} d {d} {f} sequence {i} of {lengths}", o[None, rows],
+                        lse[None, :, rows], attention(*qkv, {}, f, torch.float64),
+                        attention(*qkv, {}, f, dtype), score_bound(*qkv[:2], f))
+        n += 1
+        for sq, sk in ((9000, 70), (5000, 0), (70, 9000)):
+            case = {x: inputs("normal", (1, sq if x == "q" else sk, 6, d), dtype) for x in "qkv"}
+            case["sink"] = torch.randn(6, device="cuda")
+            run_case(lib, f"crowded {dtype} d {d} {sq} {sk} {f}", case, f)
+            n += 1
+    return n
+
+
 def large_grid(lib, s=16384, rows=2**20 + 77):
     """Long sequences, and tensors of more than 2^32 numbers, of which the last rows are judged."""
     for d, f in itertools.product((64, 128, 256), ({}, {"causal": 1}, {"window_left": 3000})):
@@ -356,7 +382,7 @@ def refusals(lib):
 
 
 PARTS = (refusals, dense_grid, modified_grid, few_queries_grid, aligned_grid, dropout_grid,
-         packed_grid, large_grid, repeats)
+         packed_grid, crowded_grid, large_grid, repeats)
 
 if __name__ == "__main__":
     sys.exit(run_parts(tw.Library, PARTS))

@@ -113,6 +113,8 @@ TW_DEVICE Work make_work(const ForwardParams& p, int index) {
   Work w;
   locate<C>(p, index, w);
   measure<C>(p, w);
+  w.kv_begin_tile = w.kv_end_tile = 0;
+  if (C.varlen && w.q_row >= w.q_slot) return w;  // past its sequence
   const BandMask mask = make_band({w.seq_q, w.seq_kv, false, p.left, p.right, p.bottom_right});
   constexpr int64_t kFar = 1 << 30;
   w.lo = static_cast<int>(max_of(mask.lo, -kFar));

@@ -317,42 +317,59 @@ struct Consumer {
     store_lse<C>(p, w, place(w), lse2);
   }
 
-  // The slot of the next work item that reads any key, or kNoMoreWork; rows that see none are
-  // finished on the way. The work stays in shared memory until put back, since registers are what a
-  // consumer has least of.
+  // The slot of the next work item, or kNoMoreWork. The work stays in shared memory until put back,
+  // since registers are what a consumer has least of.
   TW_DEVICE int take_work() {
-    while (true) {
-      const tile::RingCursor<kWorkStages> at{works_taken % kWorkStages,
-                                             works_taken / kWorkStages % 2};
-      at.wait(shared.work_ring);
-      ++works_taken;
-      const Work& w = shared.work[at.stage];
-      if (ptx::warp_uniform(w.q_row) == kNoMoreWork) return kNoMoreWork;
-      if (ptx::warp_uniform(w.sees_keys())) return at.stage;
-      store_unseen<C>(p, w, place(w));
-      put_back(at.stage);
-    }
+    const tile::RingCursor<kWorkStages> at{works_taken % kWorkStages,
+                                           works_taken / kWorkStages % 2};
+    at.wait(shared.work_ring);
+    ++works_taken;
+    const bool end = ptx::warp_uniform(shared.work[at.stage].q_row) == kNoMoreWork;
+    return end ? kNoMoreWork : static_cast<int>(at.stage);
+  }
+  TW_DEVICE bool sees_keys(int slot) const {
+    return ptx::warp_uniform(shared.work[slot].sees_keys());
   }
   TW_DEVICE void put_back(int slot) {
     if (ptx::elect_one()) ptx::mbarrier_arrive(&shared.work_ring.empty[slot]);
   }
 
+  // Works that see keys follow each other over bridges. Rows that see none are written between two
+  // such chains: whoever walked over many of them while it holds the output of a work would wait
+  // for the slot that it holds.
   TW_DEVICE void run() {
     turn.open();
     int slot = take_work();
-    if (slot == kNoMoreWork) return;
+    while (slot != kNoMoreWork) {
+      int next;
+      if (sees_keys(slot)) {
+        next = chain(slot);
+      } else {
+        store_unseen<C>(p, shared.work[slot], place(shared.work[slot]));
+        next = take_work();
+      }
+      put_back(slot);
+      slot = next;
+    }
+  }
+
+  // Up to the last work before one that sees no key, which comes back in `slot`, its output stored;
+  // returns the slot after it.
+  TW_DEVICE int chain(int& slot) {
     kv = tiles_of(slot);
     first_step(shared.work[slot]);
     while (true) {
       middle_steps(shared.work[slot]);
       const int next = take_work();
-      if (next == kNoMoreWork) break;
+      if (next == kNoMoreWork || !sees_keys(next)) {
+        last_values(shared.work[slot]);
+        return next;
+      }
       kv = tiles_of(next);
       bridge(shared.work[slot], shared.work[next]);
       put_back(slot);
       slot = next;
     }
-    last_values(shared.work[slot]);
   }
 };
 

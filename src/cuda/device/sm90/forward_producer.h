@@ -90,6 +90,7 @@ struct Producer {
   TW_DEVICE void run() {
     for (WorkCursor<C> cursor; cursor.more(p); cursor.advance()) {
       const Work w = make_work<C>(p, cursor.index());
+      if (C.varlen && w.q_row >= w.q_slot) continue;  // nothing to compute, nothing to write
       hand_out(w);
       if (!w.sees_keys()) continue;
       load_k(w, w.kv_end_tile - 1);
