@@ -324,52 +324,40 @@ struct Consumer {
                                            works_taken / kWorkStages % 2};
     at.wait(shared.work_ring);
     ++works_taken;
-    const bool end = ptx::warp_uniform(shared.work[at.stage].q_row) == kNoMoreWork;
-    return end ? kNoMoreWork : static_cast<int>(at.stage);
-  }
-  TW_DEVICE bool sees_keys(int slot) const {
-    return ptx::warp_uniform(shared.work[slot].sees_keys());
+    const int slot = static_cast<int>(at.stage);
+    if (ptx::warp_uniform(shared.work[slot].q_row) != kNoMoreWork) return slot;
+    put_back(slot);
+    return kNoMoreWork;
   }
   TW_DEVICE void put_back(int slot) {
     if (ptx::elect_one()) ptx::mbarrier_arrive(&shared.work_ring.empty[slot]);
   }
 
-  // Works that see keys follow each other over bridges. Rows that see none are written between two
-  // such chains: whoever walked over many of them while it holds the output of a work would wait
-  // for the slot that it holds.
   TW_DEVICE void run() {
     turn.open();
-    int slot = take_work();
-    while (slot != kNoMoreWork) {
-      int next;
-      if (sees_keys(slot)) {
-        next = chain(slot);
-      } else {
-        store_unseen<C>(p, shared.work[slot], place(shared.work[slot]));
-        next = take_work();
-      }
+    run_seen();
+    for (int slot = take_work(); slot != kNoMoreWork; slot = take_work()) {
+      store_unseen<C>(p, shared.work[slot], place(shared.work[slot]));
       put_back(slot);
-      slot = next;
     }
   }
 
-  // Up to the last work before one that sees no key, which comes back in `slot`, its output stored;
-  // returns the slot after it.
-  TW_DEVICE int chain(int& slot) {
+  TW_DEVICE void run_seen() {
+    int slot = take_work();
+    if (slot == kNoMoreWork) return;
     kv = tiles_of(slot);
     first_step(shared.work[slot]);
     while (true) {
       middle_steps(shared.work[slot]);
       const int next = take_work();
-      if (next == kNoMoreWork || !sees_keys(next)) {
-        last_values(shared.work[slot]);
-        return next;
-      }
+      if (next == kNoMoreWork) break;
       kv = tiles_of(next);
       bridge(shared.work[slot], shared.work[next]);
       put_back(slot);
       slot = next;
     }
+    last_values(shared.work[slot]);
+    put_back(slot);
   }
 };
 

@@ -87,12 +87,16 @@ struct Producer {
     work_cursor.publish(shared.work_ring);
   }
 
+  // First the works that see keys, which follow each other over bridges, then those of rows that
+  // see none. Between the others they would be in the way: a consumer that walks over many of them
+  // while it holds the output of a work would wait for the slot that it holds.
   TW_DEVICE void run() {
+    bool unseen = false;
     for (WorkCursor<C> cursor; cursor.more(p); cursor.advance()) {
       const Work w = make_work<C>(p, cursor.index());
-      if (C.varlen && w.q_row >= w.q_slot) continue;  // nothing to compute, nothing to write
-      hand_out(w);
+      unseen |= writes_unseen(w);
       if (!w.sees_keys()) continue;
+      hand_out(w);
       load_k(w, w.kv_end_tile - 1);
       load_q(w);
       for (int tile = w.kv_end_tile - 1; tile > w.kv_begin_tile; --tile) {
@@ -101,9 +105,21 @@ struct Producer {
       }
       load_v(w, w.kv_begin_tile);
     }
-    Work end{};
-    end.q_row = kNoMoreWork;
-    hand_out(end);
+    hand_out_end();
+    if (unseen)
+      for (WorkCursor<C> cursor; cursor.more(p); cursor.advance()) {
+        const Work w = make_work<C>(p, cursor.index());
+        if (writes_unseen(w)) hand_out(w);
+      }
+    hand_out_end();
+  }
+  TW_DEVICE static bool writes_unseen(const Work& w) {
+    return !w.sees_keys() && w.q_row < w.q_slot;
+  }
+  TW_DEVICE void hand_out_end() {
+    work_cursor.wait_free(shared.work_ring);
+    shared.work[work_cursor.stage].q_row = kNoMoreWork;
+    work_cursor.publish(shared.work_ring);
   }
 };
 
