@@ -72,7 +72,11 @@ TEST(CudaKernelFeatures, EachCompilesWithoutSpills) {
   Problem grouped = base;
   grouped.heads_q = 3, grouped.seq_q = 5;
   ASSERT_EQ(forward_config(grouped, Options{}).packed_heads, 3);
-  for (const Problem& p : {bias, dropout, packed, narrow, scale, grouped}) expect_sound(p);
+  Problem softcap = base, alibi = base, both = packed;
+  softcap.softcap = both.softcap = 30;
+  alibi.alibi = both.alibi = Alibi::kPerHead;
+  for (const Problem& p : {bias, dropout, packed, narrow, scale, grouped, softcap, alibi, both})
+    expect_sound(p);
 }
 
 TEST(CudaTable, SaysWhatItCanNotDo) {

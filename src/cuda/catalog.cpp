@@ -23,10 +23,10 @@ constexpr HeadDims kUsualDims[] = {{64, 64},   {96, 96},   {128, 128},
 using Modify = void (*)(Problem&);
 constexpr Modify kPlain[] = {[](Problem&) {}, [](Problem& p) { p.sink = true; }};
 constexpr Modify kArithmetic[] = {
-    [](Problem& p) { p.softcap = 30; },
     [](Problem& p) { p.alibi = Alibi::kPerHead; },
 };
 constexpr Modify kRegisters[] = {
+    [](Problem& p) { p.softcap = 30; },
     [](Problem& p) { p.dropout_p = 0.1f; },
     [](Problem& p) { p.bias = {true, false, false, false, false, DType::kF32}; },
     [](Problem& p) { p.bias = {true, false, false, false, false, p.dtype}; },

@@ -28,8 +28,8 @@ BiasType bias_of(const Bias& bias) {
 }
 
 Extras extras_of(const Problem& p) {
-  if (p.bias.present || p.dropout_p > 0) return Extras::kRegisters;
-  const bool plain = p.softcap == 0 && p.alibi == Alibi::kNone && !(p.scale && *p.scale <= 0);
+  if (p.bias.present || p.dropout_p > 0 || p.softcap != 0) return Extras::kRegisters;
+  const bool plain = p.alibi == Alibi::kNone && !(p.scale && *p.scale <= 0);
   return plain ? Extras::kNone : Extras::kArithmetic;
 }
 
@@ -57,7 +57,7 @@ const std::vector<ForwardRow>& forward_table() {
       {256, Band::kFull, kArithmetic, 0, 128, 80, 2, false},
       {256, Band::kRight, kArithmetic, 0, 128, 64, 2, false},
       {256, Band::kBoth, kArithmetic, 0, 128, 64, 2, false},
-      // For every mask; smaller tiles leave registers for a tile of bias or for Philox.
+          // For every mask; smaller tiles leave registers for a tile of bias, for Philox or tanh.
       {64, Band::kBoth, Extras::kRegisters, 0, 128, 128, 3, false},
       {128, Band::kBoth, Extras::kRegisters, 0, 128, 96, 3, false},
       {192, Band::kBoth, Extras::kRegisters, 0, 128, 64, 2, false},

@@ -1,11 +1,10 @@
 // From a tile's products to exponents of two, one by one, in the shadow of the exponentials.
 //
-// For plain scores that is one FMA: scale * s - shift. What is done to scores can be done there as
-// well, where issue slots are free, rather than before the maxima, where everybody waits:
-//   softcap  since tanh grows with its argument, maxima of products tell those of scores;
-//   ALiBi    they bound those of scores. Only where that is not good enough (a row has grown, or
-//   the
-//            tile lies across ALiBi's diagonal) are scores made first, and nothing is left to add.
+// For plain scores that is one FMA: scale * s - shift. ALiBi's distances can be had there as well,
+// where issue slots are free, rather than before the maxima, where everybody waits: the maxima of
+// bare products bound those of the scores. Only where that bound is not good enough (a row has
+// grown, or the tile lies across ALiBi's diagonal) are scores made first (Besides::modify), and
+// nothing is left to be added here.
 #pragma once
 
 #include "cuda/device/attention/besides.h"
@@ -17,12 +16,10 @@ struct Exponents {
   static constexpr int kCount = C.tile_kv / 2;
   float scale;                         // to units of log2
   float shift[2];                      // what the rows have subtracted, in these units
-  float inverse = 0.0f;                // softcap: scale / c
   bool bounded = true;                 // products tell enough of scores
   float slope[2] = {}, first[2] = {};  // ALiBi: slope * (first + column), in these units
 
-  TW_DEVICE Exponents(const ForwardParams& p, const RowPair& rows)
-      : scale(score_scale<C>(p)), inverse(p.scale_over_softcap) {
+  TW_DEVICE Exponents(const ForwardParams& p, const RowPair& rows) : scale(score_scale<C>(p)) {
     for (int r = 0; r < 2; ++r) shift[r] = rows.top[r] * scale;
   }
 
@@ -41,8 +38,9 @@ struct Exponents {
   }
 
   // Whether they will do as they are: no row's maximum has grown by more than shifts allow for, and
-  // none is far. Of this thread's own scores; rows whose limit is negative, and with it, maybe, all
-  // scores (max_bits), never will.
+  // none is far. Of this thread's own scores. Rows whose limit is negative, and with it, maybe, all
+  // scores (max_bits: the greatest then looks like the least, or like a hidden one), never will,
+  // nor rows that have seen nothing yet.
   TW_DEVICE bool suffice(const float (&s)[kCount]) const {
     int top[2];
     max_bits(s, 0, top);
@@ -50,15 +48,10 @@ struct Exponents {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float limit = shift[r] + kLazy - largest_on_line(r);
-      good &= score(__int_as_float(top[r])) * scale <= (limit < 0.0f ? kMinusInf : limit);
+      good &= limit >= 0.0f && __int_as_float(top[r]) * scale <= limit;
       good &= !is_far(shift[r]);
     }
     return good;
-  }
-
-  // A product's score, as far as that is left to this.
-  TW_DEVICE float score(float s) const {
-    return C.defers_softcap() ? cap<C>(inverse, s) : s;
   }
 
   // Folds into the shifts what all of a row's exponents have added. Before the first of them.
@@ -70,14 +63,11 @@ struct Exponents {
     }
   }
 
-  template <Scores kScores>
-  TW_DEVICE float exponent(float s, int i) const {
+  TW_DEVICE float operator()(float s, int i) const {
     const int r = i / 2 % 2;
     if constexpr (C.defers_alibi())
       return fmaf(s, scale, fmaf(slope[r], static_cast<float>(i / 4 * 8 + i % 2), -shift[r]));
-    const float x = fmaf(score(s), scale, -shift[r]);
-    // tanh would make a number of what is hidden.
-    return C.defers_softcap() && kScores == Scores::kMayBeHidden && s == kMinusInf ? s : x;
+    return fmaf(s, scale, -shift[r]);
   }
 
  private:

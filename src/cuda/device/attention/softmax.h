@@ -109,7 +109,7 @@ template <Scores kScores, int kPolynomialOf8, int kCount, class Exponents>
 TW_DEVICE void exponentiate(float (&s)[kCount], const Exponents& exponents, float (&sum)[2]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    const float x = exponents.template exponent<kScores>(s[i], i);
+    const float x = exponents(s[i], i);
     // Spread evenly, so that both units always have work.
     const bool polynomial =
         kScores == Scores::kAllVisible && (i + 1) * kPolynomialOf8 / 8 > i * kPolynomialOf8 / 8;

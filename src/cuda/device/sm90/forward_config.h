@@ -54,14 +54,10 @@ struct ForwardConfig {
   TW_HD constexpr bool scales_scores() const {
     return (general_scale && !softcap) || alibi || bias != BiasType::kNone;
   }
-  // What is left to the scores' exponents (attention/exponents.h), if it is all there is to do.
+  // ALiBi is left to the scores' exponents (attention/exponents.h), if it is all there is to do.
   TW_HD constexpr bool defers_alibi() const {
     return alibi && !softcap && bias == BiasType::kNone && !general_scale;
   }
-  TW_HD constexpr bool defers_softcap() const {
-    return softcap && !alibi && bias == BiasType::kNone && !general_scale;
-  }
-  TW_HD constexpr bool defers() const { return defers_alibi() || defers_softcap(); }
   TW_HD constexpr int smem_bytes() const {
     const int d = round_up(head_dim, 64) * 2, dv = round_up(head_dim_v, 64) * 2;
     return q_stages * tile_q * d + stages * tile_kv * (d + dv) + kControlBytes;

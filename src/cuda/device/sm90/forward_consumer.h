@@ -99,7 +99,7 @@ struct Consumer {
   template <Scores kScores>
   TW_DEVICE void shape_scores(const Work& w, int tile, const Besides<C>& besides, ScoreTile& s) {
     const int kv_row = tile * C.tile_kv;
-    if constexpr (!C.defers()) besides.modify(p, w, place(w), kv_row, s);
+    if constexpr (!C.defers_alibi()) besides.modify(p, w, place(w), kv_row, s);
     if constexpr (kScores == Scores::kMayBeHidden) apply_mask<C>(w, place(w), kv_row, s);
   }
   // The rows' maxima, of scores that are complete now.
@@ -107,8 +107,6 @@ struct Consumer {
                                  float (&top)[2]) const {
     if constexpr (C.defers_alibi()) besides.modify(p, w, place(w), tile * C.tile_kv, s);
     row_maxima(s, top);
-    if constexpr (C.defers_softcap())
-      for (float& x : top) x = x == kMinusInf ? x : cap<C>(p.scale_over_softcap, x);
   }
 
   // Scores become probabilities, are summed, and rounded to A operands: one block of code, so that
@@ -133,7 +131,7 @@ struct Consumer {
     complete_maxima(w, tile, besides, s, rows.top);
     rows.sum[0] = rows.sum[1] = 0.0f;
     Exponents<C> exponents(p, rows);
-    if (!C.softcap && ptx::warp_any(is_far(exponents.shift[0]) || is_far(exponents.shift[1])))
+    if (ptx::warp_any(is_far(exponents.shift[0]) || is_far(exponents.shift[1])))
       take_off_far(s, rows.top, exponents.shift);
     return exponents;
   }
@@ -147,7 +145,7 @@ struct Consumer {
     complete_maxima(w, tile, besides, s, seen);
     for (int r = 0; r < 2; ++r) factor[r] = move_top(rows, r, seen[r], score_scale<C>(p));
     exponents = Exponents<C>(p, rows);
-    if constexpr (!C.softcap) take_off_far(s, rows.top, exponents.shift);
+    take_off_far(s, rows.top, exponents.shift);
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(o);
 #pragma unroll
