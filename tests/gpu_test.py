@@ -120,9 +120,11 @@ def dense_grid(lib):
     for (d, dv), dtype in itertools.product(dims, NORM):
         for shape, f in itertools.product(shapes, masks):
             b, h, hk, sq, sk = shape
-            kind = ("normal", "outliers", "constant", "large")[n % 4]
+            kind = ("normal", "outliers", "constant", "large", "negative")[n % 5]
             case = {"q": inputs(kind, (b, sq, h, d), dtype), "k": inputs(kind, (b, sk, hk, d), dtype),
                     "v": inputs("normal", (b, sk, hk, dv), dtype)}
+            if kind == "negative":  # every score
+                case["q"], case["k"] = case["q"].abs(), -case["k"].abs()
             run_case(lib, f"{kind} {dtype} d {d},{dv} {shape} {f}", case, f)
             n += 1
     return n
