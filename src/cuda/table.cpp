@@ -57,11 +57,11 @@ const std::vector<ForwardRow>& forward_table() {
       {256, Band::kFull, kArithmetic, 0, 128, 80, 2, false},
       {256, Band::kRight, kArithmetic, 0, 128, 64, 2, false},
       {256, Band::kBoth, kArithmetic, 0, 128, 64, 2, false},
-          // For every mask; smaller tiles leave registers for a tile of bias, for Philox or tanh.
+      // For every mask; smaller tiles leave registers for a tile of bias, for Philox or tanh.
       {64, Band::kBoth, Extras::kRegisters, 0, 128, 128, 3, false},
       {128, Band::kBoth, Extras::kRegisters, 0, 128, 96, 3, false},
       {192, Band::kBoth, Extras::kRegisters, 0, 128, 64, 2, false},
-      {256, Band::kBoth, Extras::kRegisters, 0, 128, 48, 2, false},
+      {256, Band::kBoth, Extras::kRegisters, 0, 128, 32, 2, false},
   };
   return rows;
 }

@@ -19,11 +19,11 @@ template <ForwardConfig C>
 struct Besides {
   BiasTile<C> bias;
   KeptBits<C> kept;
-  float slope[2];  // ALiBi's, in units of log2
+  float slope[2];  // ALiBi's, in units of log2, if it is deferred; registers are short otherwise
 
   // While the products are in flight.
   TW_DEVICE void prepare(const ForwardParams& p, const Work& w, Place at, int kv_row) {
-    if constexpr (C.alibi) load_slopes(p, w, at);
+    if constexpr (C.defers_alibi()) load_slopes(p, w, at, slope);
     if constexpr (C.bias_pairs) bias.load(p, w, at, kv_row);
     if constexpr (C.dropout) kept.draw(p, w, at, kv_row);
   }
@@ -35,7 +35,11 @@ struct Besides {
       for (float& x : s) x = cap<C>(p.scale_over_softcap, x);
     if constexpr (C.scales_scores())
       for (float& x : s) x *= C.softcap ? p.softcap_log2 : p.scale_log2;
-    if constexpr (C.alibi) subtract_distances<C>(w, at, kv_row, slope, s);
+    if constexpr (C.alibi) {
+      float slopes[2] = {slope[0], slope[1]};
+      if constexpr (!C.defers_alibi()) load_slopes(p, w, at, slopes);
+      subtract_distances<C>(w, at, kv_row, slopes, s);
+    }
     if constexpr (C.bias_pairs)
       bias.add_to(s);
     else if constexpr (C.bias != BiasType::kNone)
@@ -43,7 +47,8 @@ struct Besides {
   }
 
  private:
-  TW_DEVICE void load_slopes(const ForwardParams& p, const Work& w, Place at) {
+  TW_DEVICE static void load_slopes(const ForwardParams& p, const Work& w, Place at,
+                                    float (&slope)[2]) {
     for (int r = 0; r < 2; ++r)
       slope[r] =
           kLog2e *

@@ -355,7 +355,7 @@ struct Consumer {
       slot = next;
     }
     last_values(shared.work[slot]);
-    put_back(slot);
+    put_back((works_taken - 2) % kWorkStages);  // the slot, without a register to keep it in
   }
 };
 
