@@ -67,14 +67,12 @@ struct BiasTile {
 template <ForwardConfig C, int kCount>
 TW_DEVICE void add_strided_bias(const ForwardParams& p, const Work& w, Place at, int kv_row,
                                 float (&s)[kCount]) {
+  const int64_t row[2] = {bias_row(p, w, at, 0), bias_row(p, w, at, 1)};
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int64_t row = bias_row(p, w, at, r);
-#pragma unroll
-    for (int i = 2 * r; i < kCount; i += i % 2 ? 3 : 1) {
-      const int key = kv_row + at.column_of(i);
-      if (key < w.seq_kv) s[i] += kLog2e * bias_value<C>(p.bias, row + key * p.bias_stride_kv);
-    }
+  for (int i = 0; i < kCount; ++i) {
+    const int key = kv_row + at.column_of(i);
+    if (key < w.seq_kv)
+      s[i] += kLog2e * bias_value<C>(p.bias, row[i / 2 % 2] + key * p.bias_stride_kv);
   }
 }
 

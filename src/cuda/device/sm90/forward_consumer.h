@@ -340,22 +340,24 @@ struct Consumer {
     }
   }
 
+  // The slots of the works at hand follow from how many were taken: no registers to keep them in.
+  TW_DEVICE int slot_of(int works_ago) const {
+    return (works_taken - 1 - works_ago) % kWorkStages;
+  }
+
   TW_DEVICE void run_seen() {
-    int slot = take_work();
-    if (slot == kNoMoreWork) return;
-    kv = tiles_of(slot);
-    first_step(shared.work[slot]);
+    if (take_work() == kNoMoreWork) return;
+    kv = tiles_of(slot_of(0));
+    first_step(shared.work[slot_of(0)]);
     while (true) {
-      middle_steps(shared.work[slot]);
-      const int next = take_work();
-      if (next == kNoMoreWork) break;
-      kv = tiles_of(next);
-      bridge(shared.work[slot], shared.work[next]);
-      put_back(slot);
-      slot = next;
+      middle_steps(shared.work[slot_of(0)]);
+      if (take_work() == kNoMoreWork) break;
+      kv = tiles_of(slot_of(0));
+      bridge(shared.work[slot_of(1)], shared.work[slot_of(0)]);
+      put_back(slot_of(1));
     }
-    last_values(shared.work[slot]);
-    put_back((works_taken - 2) % kWorkStages);  // the slot, without a register to keep it in
+    last_values(shared.work[slot_of(1)]);
+    put_back(slot_of(1));
   }
 };
 
