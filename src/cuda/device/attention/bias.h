@@ -67,12 +67,16 @@ struct BiasTile {
 template <ForwardConfig C, int kCount>
 TW_DEVICE void add_strided_bias(const ForwardParams& p, const Work& w, Place at, int kv_row,
                                 float (&s)[kCount]) {
-  const int64_t row[2] = {bias_row(p, w, at, 0), bias_row(p, w, at, 1)};
+  // One row after the other where registers are shortest, else a block of both after the other.
+  constexpr bool kRowByRow = C.head_dim_v > 192;
+  constexpr int kHalf = kCount / 2;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
+  for (int n = 0; n < kCount; ++n) {
+    const int i = kRowByRow ? n % kHalf / 2 * 4 + n / kHalf * 2 + n % 2 : n;
     const int key = kv_row + at.column_of(i);
     if (key < w.seq_kv)
-      s[i] += kLog2e * bias_value<C>(p.bias, row[i / 2 % 2] + key * p.bias_stride_kv);
+      s[i] +=
+          kLog2e * bias_value<C>(p.bias, bias_row(p, w, at, i / 2 % 2) + key * p.bias_stride_kv);
   }
 }
 
