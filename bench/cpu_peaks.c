@@ -18,18 +18,18 @@ static double now(void) {
 enum { kRounds = 10, kSteps = 200000 };
 
 /* Ten independent sums of the instruction; the best of a few rounds. */
-#define TEN_SUMS(INSTRUCTION)                                                                    \
-  double best = 1e9;                                                                             \
-  for (int round = 0; round < kRounds; ++round) {                                                \
-    const double begin = now();                                                                  \
-    for (int i = 0; i < kSteps; ++i)                                                             \
-      __asm__ volatile(INSTRUCTION(16) INSTRUCTION(17) INSTRUCTION(18) INSTRUCTION(19)           \
-                           INSTRUCTION(20) INSTRUCTION(21) INSTRUCTION(22) INSTRUCTION(23)       \
-                               INSTRUCTION(24) INSTRUCTION(25)::                                 \
-                                   : "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21",       \
-                                     "xmm22", "xmm23", "xmm24", "xmm25");                        \
-    const double taken = now() - begin;                                                          \
-    if (taken < best) best = taken;                                                              \
+#define TEN_SUMS(INSTRUCTION)                                                              \
+  double best = 1e9;                                                                       \
+  for (int round = 0; round < kRounds; ++round) {                                          \
+    const double begin = now();                                                            \
+    for (int i = 0; i < kSteps; ++i)                                                       \
+      __asm__ volatile(INSTRUCTION(16) INSTRUCTION(17) INSTRUCTION(18) INSTRUCTION(19)     \
+                           INSTRUCTION(20) INSTRUCTION(21) INSTRUCTION(22) INSTRUCTION(23) \
+                               INSTRUCTION(24) INSTRUCTION(25)::                           \
+                                   : "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", \
+                                     "xmm22", "xmm23", "xmm24", "xmm25");                  \
+    const double taken = now() - begin;                                                    \
+    if (taken < best) best = taken;                                                        \
   }
 #define FMA(n) "vfmadd231ps %%zmm0, %%zmm0, %%zmm" #n "\n\t"
 #define DOT(n) "vdpbf16ps %%zmm0, %%zmm0, %%zmm" #n "\n\t"
@@ -55,8 +55,8 @@ double peak_amx(void) {
     unsigned char palette, start_row, reserved[14];
     unsigned short row_bytes[16];
     unsigned char rows[16];
-  } __attribute__((aligned(64))) config = {
-      1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+  } __attribute__((aligned(64)))
+  config = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
   unsigned short numbers[512];
   for (int i = 0; i < 512; ++i)
     numbers[i] = (unsigned short)(0x3F00 + rand() % 256 + (rand() % 2 << 15));
