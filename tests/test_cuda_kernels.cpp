@@ -19,6 +19,8 @@ Problem problem_for(const ForwardRow& row) {
   p.head_dim = p.head_dim_v = row.max_head_dim;
   p.mask.causal = row.band != sm90::Band::kFull;
   if (row.band == sm90::Band::kBoth) p.mask.left = 100;
+  if (row.extras == Extras::kArithmetic) p.alibi = Alibi::kPerHead;
+  if (row.extras == Extras::kRegisters) p.softcap = 30;
   return p;
 }
 
@@ -40,12 +42,17 @@ class CudaKernels : public testing::TestWithParam<std::size_t> {
 TEST_P(CudaKernels, RowCompilesWithoutSpills) {
   const ForwardRow& row = forward_table()[GetParam()];
   Problem p = problem_for(row);
-  if (row.extras == Extras::kNone) return expect_sound(p);
-  p.softcap = 30;
+  EXPECT_EQ(config_text(forward_config(p, Options{})), config_text(forward_config(p, row)))
+      << "another row comes first";
+  expect_sound(p);
+  if (row.extras == Extras::kNone) return;
+  Problem plain = p;
+  plain.alibi = Alibi::kNone, plain.softcap = 0;
+  expect_sound(plain);
+  if (row.extras != Extras::kRegisters) return;
   p.alibi = Alibi::kPerHead;
   p.sink = true;
   expect_sound(p);
-  if (row.extras != Extras::kRegisters) return;
   Problem biased = p, strided = p;
   p.dropout_p = 0.1f;
   biased.bias = strided.bias = {true, true, false, false, false, DType::kF32};

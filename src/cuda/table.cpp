@@ -44,6 +44,7 @@ const std::vector<ForwardRow>& forward_table() {
   //  D    band         extras    Sk >=  M    N   stages  Q in registers
   static const std::vector<ForwardRow> rows = {
       {64, Band::kFull, kNone, 0, 192, 128, 2, false},
+      {64, Band::kFull, kArithmetic, 0, 128, 128, 3, true},
       {64, Band::kRight, kNone, 1536, 192, 128, 2, false},
       {64, Band::kRight, kArithmetic, 0, 128, 128, 4, true},
       {64, Band::kBoth, kArithmetic, 0, 128, 128, 4, true},
