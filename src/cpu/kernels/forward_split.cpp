@@ -70,6 +70,8 @@ struct SplitPass {
         std::memset(row, 0, sizeof(float) * padded(k.size()));
         continue;
       }
+      // Lanes beyond the keys are worked on too, and must hold numbers.
+      std::memset(row + k.size(), 0, sizeof(float) * (padded(k.size()) - k.size()));
       score_row(score, i, k, c, row, nullptr);
       softmax_step(score, k.size(), row, {partial(b).state[r], partial(b).o.from_row(r), dv});
       if (score.dropout.threshold == 0) continue;
