@@ -88,7 +88,8 @@ struct BiasGradient {
     const Span q{int64_t{t.q_tile} * C.tile_q, int64_t{t.q_tile + 1} * C.tile_q};
     const Span k{int64_t{t.kv_tile} * C.tile_kv, int64_t{t.kv_tile + 1} * C.tile_kv};
     if (s.band().classify(q, k) == TileClass::kEmpty) return;
-    __syncthreads();  // everyone is done with the tile before
+    ptx::fence_async_shared();  // of the loads of statistics
+    __syncthreads();            // everyone is done with the tile before
     if (threadIdx.x == 0) load_all(s, t);
     ptx::mbarrier_wait(&shared.full, phase);
     phase ^= 1;

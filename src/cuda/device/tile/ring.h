@@ -66,7 +66,9 @@ struct RingCursor {
     ptx::mbarrier_wait(&ring.full[stage], phase);
   }
 
-  // Consumer, each warp: done reading the stage; on to the next.
+  // Consumer, each warp: done reading the stage; on to the next. What was read by ordinary loads
+  // has to be in use by now, or be followed by fence_async_shared() in every thread: a copy
+  // engine's writes to the stage are of another proxy and not in order with loads under way.
   TW_DEVICE void release(RingBarriers<kStages>& ring) {
     if (ptx::elect_one()) ptx::mbarrier_arrive(&ring.empty[stage]);
     advance();
