@@ -121,15 +121,12 @@ def launch(lib, case, f, d_lse=None, options=None):
 
 
 def run_case(lib, name, case, f, d_lse=None, options=None):
-    """One dense problem, held to the rule. Constant rows are held to the float64 backward of the O
-    that was there: its rounding alone, which the CPU undoes by a replay of such rows, may exceed the
-    bound by a quarter."""
+    """One dense problem, held to the rule."""
     o, _, d_o, grads, run = launch(lib, case, f, d_lse, options)
     for n, buffer in run.buffers.items():
         if not guards_hold(buffer):
             failures.append(f"{name}: wrote outside {n}")
-    given = o if name.startswith("constant") else None
-    ref, magnitude = gradients(case, d_o, d_lse, f, torch.float64, given)
+    ref, magnitude = gradients(case, d_o, d_lse, f, torch.float64)
     dtype = case["q"].dtype
     low = gradients(case, d_o, d_lse, f, dtype)[0]
     low_o = gradients(case, d_o, d_lse, f, dtype, o)[0]
@@ -152,11 +149,13 @@ def dense_grid(lib, dims):
     for d, dv, dtype in dims:
         for shape, f in itertools.product(shapes, MASKS):
             b, h, hk, sq, sk = shape
-            kind = ("normal", "outliers", "constant")[n % 3]
+            kind = ("normal", "outliers", "constant", "large")[n % 4]
+            if sq == 1 and kind == "constant":
+                b = 16  # a row by itself may have next to no gradient: draws are pooled
             case = {"q": inputs(kind, (b, sq, h, d), dtype), "k": inputs(kind, (b, sk, hk, d), dtype),
                     "v": inputs("normal", (b, sk, hk, dv), dtype)}
-            run_case(lib, f"{kind} {dtype} d {d},{dv} {shape} {f} det {n % 2}", case, f,
-                     options={"deterministic": n % 2})
+            run_case(lib, f"{kind} {dtype} d {d},{dv} {shape} {f} det {n // 4 % 2}", case, f,
+                     options={"deterministic": n // 4 % 2})
             n += 1
     return n
 

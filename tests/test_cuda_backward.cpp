@@ -84,12 +84,18 @@ TEST(CudaBackwardParts, CompileWithoutSpills) {
   p.varlen.cu_seqlens_q = p.varlen.cu_seqlens_kv = true;
   p.bias = {true, false, true, false, false, DType::kF32};
   const BackwardConfig c = config_of(p, true);
-  for (const auto kernel :
-       {BackwardKernel::kPrepare, BackwardKernel::kFinish, BackwardKernel::kBias}) {
-    const bool bias = kernel == BackwardKernel::kBias;
+  for (const auto kernel : {BackwardKernel::kPrepare, BackwardKernel::kReplay,
+                            BackwardKernel::kFinish, BackwardKernel::kBias}) {
+    const bool products = kernel == BackwardKernel::kReplay || kernel == BackwardKernel::kBias;
     test::expect_sound_kernel(kernel_source(c, kernel),
-                              {config_text(c), bias ? c.kBiasThreads : c.kRowThreads,
-                               bias ? (c.head_dim + c.head_dim_v) / 16 : 0});
+                              {config_text(c), products ? c.kRecomputeThreads : c.kRowThreads,
+                               products ? (c.head_dim + c.head_dim_v) / 16 : 0});
+  }
+  for (const BackwardRow& row : backward_table()) {
+    const int d = row.max_head_dim;
+    const BackwardConfig plain = config_of(problem_of(d, d, true), false);
+    test::expect_sound_kernel(kernel_source(plain, BackwardKernel::kReplay),
+                              {config_text(plain), plain.kRecomputeThreads, d / 8});
   }
 }
 

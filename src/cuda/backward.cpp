@@ -69,6 +69,8 @@ void fill_tensors(BackwardParams& p, const Inputs& in, const Gradients& g) {
 void fill_scores(BackwardParams& p, const Problem& problem, const Inputs& in, const Gradients& g) {
   p.scale = problem.scale.value_or(1.0f / std::sqrt(static_cast<float>(problem.head_dim)));
   p.scale_log2 = p.scale * kLog2e;
+  // exp(s) of a row's keys is 3000 on average: some logits exceed 8, and few have a share in P.
+  p.far_lse = 8.0f + std::log(static_cast<float>(std::max<std::int64_t>(1, problem.seq_kv)));
   if (problem.softcap != 0) {
     p.softcap_log2 = problem.softcap * kLog2e;
     p.scale_over_softcap = p.scale / problem.softcap;
@@ -114,6 +116,7 @@ void fill_workspace(BackwardParams& p, const BackwardWorkspace& w, void* memory)
   p.stats = reinterpret_cast<float*>(at(w.stats));
   p.turns = reinterpret_cast<std::int32_t*>(at(w.turns));
   p.dsink_parts = reinterpret_cast<float*>(at(w.dsink_parts));
+  p.far_tiles = reinterpret_cast<std::int32_t*>(at(w.far_tiles));
   p.items_taken = reinterpret_cast<std::int32_t*>(at(w.items_taken));
 }
 
@@ -180,11 +183,14 @@ Grid grid_of(const DeviceContext& device, const BackwardConfig& config, Backward
                 static_cast<unsigned>(smem_bytes), start};
   };
   const int row_tiles = row_tiles_of(p);
-  // Main and finish start beside the end of the kernel before them, if there is one.
+  // Replay, main and finish start beside the end of the kernel before them, if there is one.
   const Start follows = row_tiles > 0 ? Start::kOverlapsPrevious : Start::kAfterPrevious;
   switch (which) {
     case BackwardKernel::kPrepare:
       return grid(row_tiles, config.kRowThreads, 0, Start::kAfterPrevious);
+    case BackwardKernel::kReplay:
+      return grid(std::min(row_tiles, 2 * device.multiprocessors), config.kRecomputeThreads,
+                  config.recompute_smem_bytes(), follows);
     case BackwardKernel::kMain:
       return grid(std::min(p.work_items, device.multiprocessors), config.kThreads,
                   config.smem_bytes(), waits_in_circles(config) ? Start::kAllAtOnce : follows);
@@ -198,7 +204,7 @@ Grid grid_of(const DeviceContext& device, const BackwardConfig& config, Backward
   const auto& d = p.dbias;
   const int items = (d.sums_batch ? 1 : p.batch) * (d.sums_heads ? 1 : p.heads_q) *
                     (d.sums_q ? 1 : p.q_tiles) * (d.sums_kv ? 1 : p.kv_tiles);
-  return grid(d.data ? items : 0, config.kBiasThreads, config.bias_smem_bytes(),
+  return grid(d.data ? items : 0, config.kRecomputeThreads, config.recompute_smem_bytes(),
               Start::kAfterPrevious);
 }
 
@@ -208,7 +214,7 @@ struct Prepared {
   struct Part {
     Kernel kernel;
     Grid grid;  // without CTAs: nothing to do
-  } parts[4];
+  } parts[kBackwardKernels];
 };
 
 Memo<Prepared>& memo() {
@@ -244,8 +250,8 @@ Status prepare(const Plan& plan, const Inputs& in, const Gradients& g, const Lau
   fill_workspace(p, backward_workspace(plan.problem, config), at.workspace);
   Status s;
   if (in.q.elements() || in.k.elements()) s = fill_maps(p, **driver(), config, in, g);
-  static const char* const kNames[] = {"prepare ", "main ", "finish ", "bias "};
-  for (int i = 0; i < 4 && s.ok(); ++i) {
+  static const char* const kNames[] = {"prepare ", "replay ", "main ", "finish ", "bias "};
+  for (int i = 0; i < kBackwardKernels && s.ok(); ++i) {
     const auto which = static_cast<BackwardKernel>(i);
     Prepared::Part& part = prepared.parts[i];
     part.grid = grid_of(device, config, which, p);

@@ -68,6 +68,8 @@ BackwardConfig backward_config(const Problem& p, const Options& options) {
 }
 
 BackwardConfig kernel_config(BackwardConfig c, BackwardKernel kernel) {
+  if (kernel == BackwardKernel::kReplay || kernel == BackwardKernel::kBias)
+    c.additions = Additions::kAny;
   if (kernel != BackwardKernel::kPrepare && kernel != BackwardKernel::kFinish) return c;
   c.band = Band::kFull;
   c.softcap = c.alibi = c.dropout = false;
@@ -91,15 +93,16 @@ std::string config_text(const BackwardConfig& c) {
 
 std::string kernel_source(const BackwardConfig& config, BackwardKernel kernel) {
   const BackwardConfig c = kernel_config(config, kernel);
-  static const char* const kHeaders[] = {"backward_prepare.h", "backward.h", "backward_finish.h",
-                                         "backward_bias.h"};
-  static const char* const kFunctions[] = {"prepare_kernel", "main_kernel", "finish_kernel",
-                                           "bias_kernel"};
-  static const char* const kBounds[] = {"kConfig.kRowThreads", "kConfig.kThreads, 1",
-                                        "kConfig.kRowThreads", "kConfig.kBiasThreads"};
+  static const char* const kHeaders[] = {"backward_prepare.h", "backward_replay.h", "backward.h",
+                                         "backward_finish.h", "backward_bias.h"};
+  static const char* const kFunctions[] = {"prepare_kernel", "replay_kernel", "main_kernel",
+                                           "finish_kernel", "bias_kernel"};
+  static const char* const kBounds[] = {"kConfig.kRowThreads", "kConfig.kRecomputeThreads",
+                                        "kConfig.kThreads, 1", "kConfig.kRowThreads",
+                                        "kConfig.kRecomputeThreads"};
   const int k = static_cast<int>(kernel);
   std::string products;
-  if (kernel == BackwardKernel::kMain || kernel == BackwardKernel::kBias)
+  if (kernel != BackwardKernel::kPrepare && kernel != BackwardKernel::kFinish)
     for (const int n : {64, 128, 192, 256})
       if (n == 64 || n == c.tile_q || n == c.head_dim || n == c.head_dim_v)
         products += fmt::format("#include \"cuda/device/ptx/wgmma/n{}.h\"\n", n);
@@ -130,6 +133,7 @@ BackwardWorkspace backward_workspace(const Problem& p, const BackwardConfig& c) 
   w.stats = take(all * c.tile_q * 8);
   w.turns = take(c.additions == Additions::kFixed ? all * c.dq_rounds() * 4 : 0);
   w.dsink_parts = take(c.sink ? all * 4 : 0);
+  w.far_tiles = take(all * 4);
   w.items_taken = take(4);
   return w;
 }

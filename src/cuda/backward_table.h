@@ -30,7 +30,8 @@ std::string why_not_backward(const Problem& problem);
 sm90::BackwardConfig backward_config(const Problem& problem, const Options& options);
 
 // The kernels of a backward, in the order in which they run; kBias only when dBias is asked for.
-enum class BackwardKernel { kPrepare, kMain, kFinish, kBias };
+enum class BackwardKernel { kPrepare, kReplay, kMain, kFinish, kBias };
+inline constexpr int kBackwardKernels = 5;
 
 // The config without what the kernel doesn't read, so that problems share kernels.
 sm90::BackwardConfig kernel_config(sm90::BackwardConfig config, BackwardKernel kernel);
@@ -42,7 +43,7 @@ std::string kernel_source(const sm90::BackwardConfig& config, BackwardKernel ker
 // Where each part of the workspace begins, in bytes.
 struct BackwardWorkspace {
   std::int64_t tiles = 0;  // query tiles of all sequences, for each head
-  std::int64_t dq_sum = 0, stats = 0, dsink_parts = 0, turns = 0, items_taken = 0;
+  std::int64_t dq_sum = 0, stats = 0, dsink_parts = 0, far_tiles = 0, turns = 0, items_taken = 0;
   std::int64_t bytes = 0;
 };
 BackwardWorkspace backward_workspace(const Problem& problem, const sm90::BackwardConfig& config);

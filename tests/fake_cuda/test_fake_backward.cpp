@@ -82,17 +82,18 @@ class FakeBackward : public testing::Test {
   }
 };
 
-TEST_F(FakeBackward, LaunchesThreeKernels) {
+TEST_F(FakeBackward, LaunchesFourKernels) {
   BackwardCall call(true);
   const Status s = call.run();
   ASSERT_TRUE(s.ok()) << s.message();
   const auto& launches = fake_cuda().launches;
-  ASSERT_EQ(launches.size(), 3u);
+  ASSERT_EQ(launches.size(), 4u);
   for (const FakeLaunch& launch : launches) EXPECT_EQ(launch.stream, &call);
   EXPECT_EQ(launches[0].grid, 2 * 2 * kHeads);  // query tiles of 128
-  EXPECT_EQ(launches[1].grid, 2 * 2 * kHeads);  // key tiles of 128
-  EXPECT_EQ(launches[2].grid, launches[0].grid);
-  const BackwardParams p = parameters_of(launches[1]);
+  EXPECT_EQ(launches[1].grid, launches[0].grid);
+  EXPECT_EQ(launches[2].grid, 2 * 2 * kHeads);  // key tiles of 128
+  EXPECT_EQ(launches[3].grid, launches[0].grid);
+  const BackwardParams p = parameters_of(launches[2]);
   EXPECT_EQ(p.dq.data, call.grads.dq.data);
   EXPECT_EQ(p.d_lse.data, nullptr);
   EXPECT_EQ(p.work_items, 2 * 2 * kHeads);
@@ -101,19 +102,19 @@ TEST_F(FakeBackward, LaunchesThreeKernels) {
             call.aligned() + call.plan.backward.workspace_bytes);
 }
 
-TEST_F(FakeBackward, GradientOfTheBiasIsAFourth) {
+TEST_F(FakeBackward, GradientOfTheBiasIsAFifth) {
   BackwardCall call(false, true);
   const Status s = call.run();
   ASSERT_TRUE(s.ok()) << s.message();
-  ASSERT_EQ(fake_cuda().launches.size(), 4u);
-  EXPECT_EQ(fake_cuda().launches[3].grid, kHeads * 4 * 4);  // tiles of 64 x 64, batches summed
-  const BackwardParams p = parameters_of(fake_cuda().launches[3]);
+  ASSERT_EQ(fake_cuda().launches.size(), 5u);
+  EXPECT_EQ(fake_cuda().launches[4].grid, kHeads * 4 * 4);  // tiles of 64 x 64, batches summed
+  const BackwardParams p = parameters_of(fake_cuda().launches[4]);
   EXPECT_TRUE(p.dbias.sums_batch);
   EXPECT_FALSE(p.dbias.sums_q);
   call.grads.dbias = {};
   fake_cuda().launches.clear();
   ASSERT_TRUE(call.run().ok());
-  EXPECT_EQ(fake_cuda().launches.size(), 3u);
+  EXPECT_EQ(fake_cuda().launches.size(), 4u);
 }
 
 TEST_F(FakeBackward, WithoutQueriesOnlyTheKeysGradientsAreWritten) {

@@ -22,10 +22,12 @@ const Registered kMbarrier("mbarrier", [] {
   __syncthreads();
   ptx::mbarrier_arrive(barrier);
   ptx::mbarrier_wait(barrier, 0);
-  if (thread == 0)
-    ptx::mbarrier_arrive_expect_bytes(barrier, 256);
-  else
+  if (thread == 0) {
+    ptx::mbarrier_expect_bytes(barrier, 64);
+    ptx::mbarrier_arrive_expect_bytes(barrier, 192);
+  } else {
     ptx::mbarrier_arrive(barrier);
+  }
   g_mine[1] = ptx::mbarrier_try_wait(barrier, 1);
   __syncthreads();
   const uint32_t s_target = ptx::shared_address(s_memory) + 1024;

@@ -28,6 +28,14 @@ TW_DEVICE void mbarrier_arrive_expect_bytes(uint64_t* barrier, uint32_t bytes) {
       : "memory");
 }
 
+// More bytes will come in this phase.
+TW_DEVICE void mbarrier_expect_bytes(uint64_t* barrier, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
+}
+
 // Suspends for a time that the hardware bounds; true once the phase of this parity has ended.
 TW_DEVICE bool mbarrier_try_wait(uint64_t* barrier, uint32_t parity) {
   uint32_t done;

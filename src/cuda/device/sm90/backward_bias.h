@@ -1,118 +1,36 @@
 // dBias: dS summed over the dimensions in which the bias is broadcast. A kernel of its own, run
-// only when asked: it recomputes dS (2 of the backward's 5 products), every number of dBias belongs
-// to one CTA, so the sum has one order, and no tile of dS is ever stored.
+// only when asked: it recomputes dS, every number of dBias belongs to one CTA, so the sum has one
+// order, and no tile of dS is ever stored.
 //
-// A CTA is one warpgroup with 64 x 64 numbers of dBias in its accumulators' places: 64 keys by 64
-// queries, or all keys, or all queries, if that dimension is broadcast. Loads are not overlapped
-// with products; two CTAs of a multiprocessor do that for each other.
+// A CTA has 64 x 64 numbers of dBias in its accumulators' places: 64 keys by 64 queries, or all
+// keys, or all queries, if that dimension is broadcast.
 #pragma once
 
-#include "cuda/device/sm90/backward_consumer.h"
+#include "cuda/device/sm90/backward_recompute.h"
 
 namespace tilewise::sm90::backward {
 
 template <BackwardConfig C>
-struct BiasShared {
-  uint8_t q[Tiles<C>::Q::kBytes];
-  uint8_t d_o[Tiles<C>::DO::kBytes];
-  uint8_t k[Tiles<C>::K::kBytes];
-  uint8_t v[Tiles<C>::V::kBytes];
-  float lse[C.tile_q], delta[C.tile_q];
-  float warp_sums[4][C.tile_q];
-  uint64_t full;
-};
+struct BiasGradient : Recompute<C> {
+  using Base = Recompute<C>;
+  using Base::p, Base::shared;
+  using typename Base::Rules;
+  using typename Base::Scores;
+  using typename Base::Tile;
+  static_assert(C.tile_kv == 64);
 
-template <BackwardConfig C>
-struct BiasGradient {
-  using Rules = ScoreRules<C>;
-  using Scores = typename Rules::Scores;
-
-  const BackwardParams& p;
-  BiasShared<C>& shared;
-  uint32_t phase = 0;
   Scores sum;  // S^T's places: 64 keys x tile_q
 
-  struct Tile {
-    int head, q_tile, kv_tile;
-  };
-
-  template <class Shape>
-  TW_DEVICE void load(const TensorMap& map, const uint8_t* s_tile, TmaCoordinates at) const {
-#pragma unroll
-    for (int panel = 0; panel < Shape::kPanels; ++panel) {
-      at.c0 = panel * tile::kPanelColumns;
-      ptx::tma_load_4d({&map, &shared.full, ptx::l2_evict_last()},
-                       ptx::shared_address(s_tile) + panel * Shape::kPanelBytes, at);
-    }
-  }
-
-  TW_DEVICE void load_all(const Sequence& s, const Tile& t) const {
-    using T = Tiles<C>;
-    constexpr uint32_t kStatBytes = C.tile_q * 4;
-    ptx::mbarrier_arrive_expect_bytes(
-        &shared.full, T::Q::kBytes + T::DO::kBytes + T::K::kBytes + T::V::kBytes + 2 * kStatBytes);
-    const int q_batch = C.varlen && p.cu_seqlens_q ? 0 : s.batch;
-    const int kv_batch = C.varlen && p.cu_seqlens_kv ? 0 : s.batch;
-    const TmaCoordinates q_at{0, s.q_begin + t.q_tile * C.tile_q, t.head, q_batch};
-    const TmaCoordinates kv_at{0, s.kv_begin + t.kv_tile * C.tile_kv, t.head / p.heads_per_kv,
-                               kv_batch};
-    load<typename T::Q>(p.q, shared.q, q_at);
-    load<typename T::DO>(p.d_o, shared.d_o, q_at);
-    load<typename T::K>(p.k, shared.k, kv_at);
-    load<typename T::V>(p.v, shared.v, kv_at);
-    const float* const g_stats =
-        p.stats + (int64_t{t.head} * p.tiles + s.first_tile + t.q_tile) * (2 * C.tile_q);
-    ptx::tma_load_bytes(&shared.full, ptx::shared_address(shared.lse), g_stats, kStatBytes);
-    ptx::tma_load_bytes(&shared.full, ptx::shared_address(shared.delta), g_stats + C.tile_q,
-                        kStatBytes);
-  }
-
-  // Rows past the end of a packed sequence may hold NaN.
-  template <class Shape>
-  TW_DEVICE static void clear_rows(const uint8_t* s_tile, int rows) {
-    if (rows < Shape::kRowCount)
-      Shape{ptx::shared_address(s_tile)}.clear_rows(max_of(rows, 0), threadIdx.x, 128);
-  }
-  TW_DEVICE void clear_foreign_rows(const Sequence& s, const Tile& t) const {
-    if constexpr (!C.varlen) return;
-    const int queries = s.seq_q - t.q_tile * C.tile_q, keys = s.seq_kv - t.kv_tile * C.tile_kv;
-    clear_rows<typename Tiles<C>::Q>(shared.q, queries);
-    clear_rows<typename Tiles<C>::DO>(shared.d_o, queries);
-    clear_rows<typename Tiles<C>::K>(shared.k, keys);
-    clear_rows<typename Tiles<C>::V>(shared.v, keys);
-    ptx::fence_async_shared();
-    __syncthreads();
-  }
+  using Base::Base;
 
   TW_DEVICE void add_tile(const Sequence& s, const Tile& t) {
-    const Span q{int64_t{t.q_tile} * C.tile_q, int64_t{t.q_tile + 1} * C.tile_q};
-    const Span k{int64_t{t.kv_tile} * C.tile_kv, int64_t{t.kv_tile + 1} * C.tile_kv};
-    if (s.band().classify(q, k) == TileClass::kEmpty) return;
-    ptx::fence_async_shared();  // of the loads of statistics
-    __syncthreads();            // everyone is done with the tile before
-    if (threadIdx.x == 0) load_all(s, t);
-    ptx::mbarrier_wait(&shared.full, phase);
-    phase ^= 1;
-    clear_foreign_rows(s, t);
-    Scores scores, dp;
-    issue_score_products<C, typename Tiles<C>::K, typename Tiles<C>::Q>(scores, 0, shared.k,
-                                                                        shared.q);
-    issue_score_products<C, typename Tiles<C>::V, typename Tiles<C>::DO>(dp, 0, shared.v,
-                                                                         shared.d_o);
-    ptx::wgmma_wait_group<0>();
-    ptx::pin_registers(scores);
-    ptx::pin_registers(dp);
-    const int thread = threadIdx.x;
-    Rules rules{p,
-                s,
-                {t.kv_tile * C.tile_kv + thread / 32 * 16 + thread % 32 / 4,
-                 t.q_tile * C.tile_q + thread % 4 * 2, t.head}};
-    rules.make_exponents(scores, shared.lse);
-    rules.template make_probabilities<true>(scores);
+    if (!this->take(s, t)) return;
+    Scores probabilities, dp;
+    const Rules rules = this->recompute(s, t, 0, probabilities, dp);
     const uint32_t s_statistics = rules.statistics(shared.delta);
 #pragma unroll
     for (int i = 0; i < Rules::kCount; ++i)
-      sum[i] += scores[i] * rules.excess(dp[i], rules.statistic(s_statistics, i / 4), i);
+      sum[i] += probabilities[i] * rules.excess(dp[i], rules.statistic(s_statistics, i / 4), i);
   }
 
   // The tiles of one item: those at (q_tile, kv_tile), or all in a dimension that is broadcast.
@@ -136,21 +54,13 @@ struct BiasGradient {
       sum[2 * r] = threadIdx.x % 4 == 0 ? total : 0.0f;
     }
   }
-  // Sums over all 64 keys: thread 4 w' + lane % 4 ... of warp 0 ends with one number a query.
   TW_DEVICE void sum_over_keys() {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    typename Base::QueryValues of_thread;
 #pragma unroll
-    for (int i = 0; i < Rules::kCount; ++i) {
-      if (i / 2 % 2) continue;
-      float total = sum[i] + sum[i + 2];
-      for (int lanes = 4; lanes < 32; lanes *= 2) total += ptx::shuffle_xor(total, lanes);
-      if (lane < 4) shared.warp_sums[warp][i / 4 * 8 + lane * 2 + i % 2] = total;
-    }
+    for (int i = 0; i < Rules::kCount; ++i)
+      if (i / 2 % 2 == 0) of_thread[Base::query_of(i)] = sum[i] + sum[i + 2];
+    Base::sum_over_keys(of_thread, 0);
     __syncthreads();
-  }
-  TW_DEVICE float query_sum(int query) const {
-    return shared.warp_sums[0][query] + shared.warp_sums[1][query] + shared.warp_sums[2][query] +
-           shared.warp_sums[3][query];
   }
 
   TW_DEVICE void store(float* g_out, int q_tile, int kv_tile) {
@@ -161,10 +71,10 @@ struct BiasGradient {
       sum_over_keys();
       if (d.sums_q) {
         float total = 0.0f;
-        for (int i = 0; i < C.tile_q; ++i) total += query_sum(i);
+        for (int i = 0; i < C.tile_q; ++i) total += this->query_sum(i, 0);
         if (thread == 0) *g_out = total;
       } else if (thread < C.tile_q && first_query + thread < p.seq_q) {
-        g_out[(first_query + thread) * d.stride_q] = query_sum(thread);
+        g_out[(first_query + thread) * d.stride_q] = this->query_sum(thread, 0);
       }
       return;
     }
@@ -209,14 +119,9 @@ struct BiasGradient {
 template <BackwardConfig C>
 requires ValidBackward<C> TW_DEVICE void bias_kernel(const BackwardParams& p) {
   extern __shared__ __align__(1024) uint8_t s_memory[];
-  BiasShared<C>& shared = *reinterpret_cast<BiasShared<C>*>(s_memory);
-  static_assert(sizeof(BiasShared<C>) <= C.bias_smem_bytes());
-  if (threadIdx.x == 0) {
-    ptx::mbarrier_init(&shared.full, 1);
-    ptx::fence_mbarrier_init();
-  }
-  __syncthreads();
-  BiasGradient<C>{p, shared}.run();
+  using Shared = RecomputeShared<C>;
+  static_assert(sizeof(Shared) <= C.recompute_smem_bytes());
+  BiasGradient<C>{p, *reinterpret_cast<Shared*>(s_memory)}.run();
 }
 
 }  // namespace tilewise::sm90::backward

@@ -1,8 +1,9 @@
 // What the kernels of a Hopper backward are compiled for: the key of their cubins, their template
 // argument, and what the plan shows. Read by the host and by the device.
 //
-// Three kernels make a backward: prepare (delta and LSE of each row), main (the five products) and
-// finish (dQ from its float32 sums to the output's type); a fourth, bias, when dBias is asked for.
+// Four kernels make a backward: prepare (delta and LSE of each row), replay (delta of rows with
+// large logits, again), main (the five products) and finish (dQ from its float32 sums to the
+// output's type); a fifth, bias, when dBias is asked for.
 #pragma once
 
 #include "cuda/device/sm90/forward_config.h"
@@ -35,8 +36,8 @@ struct BackwardConfig {
 
   static constexpr int kConsumers = 2;  // warpgroups
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kRowThreads = 256;   // of prepare and finish
-  static constexpr int kBiasThreads = 128;  // of bias
+  static constexpr int kRowThreads = 256;        // of prepare and finish
+  static constexpr int kRecomputeThreads = 128;  // of replay and bias
   static constexpr int kProducerRegisters = 40;
   static constexpr int kConsumerRegisters = 232;
 
@@ -60,8 +61,8 @@ struct BackwardConfig {
            2 * tile_q * tile_kv * 2 + kConsumers * kDqBlockBytes + handed_over + kControlBytes;
   }
 
-  TW_HD constexpr int bias_smem_bytes() const {
-    return (tile_q + tile_kv) * (head_dim + head_dim_v) * 2 + 6 * tile_q * 4 + 64;
+  TW_HD constexpr int recompute_smem_bytes() const {
+    return (tile_q + tile_kv) * (head_dim + head_dim_v) * 2 + 10 * tile_q * 4 + 64;
   }
 
   static constexpr int kControlBytes = 1024;  // barriers and work items

@@ -52,7 +52,7 @@ requires ValidBackward<C> TW_DEVICE void finish_kernel(const BackwardParams& p) 
     if (C.sink && threadIdx.x == 0) p.dsink[blockIdx.x * p.dsink_stride] = 0.0f;
     return;
   }
-  const RowTile<C> at(p);
+  const RowTile<C> at(p, blockIdx.x);
   ptx::wait_for_previous_kernel();
   if constexpr (C.sink)
     if (at.tile == 0 && at.sequence.batch == 0 && p.dsink) finish_dsink<C>(p, at.head);

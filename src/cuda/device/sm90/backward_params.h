@@ -1,4 +1,4 @@
-// The run-time arguments of the three kernels of the Hopper backward. Read by the host and by the
+// The run-time arguments of the kernels of the Hopper backward. Read by the host and by the
 // device; what a config leaves out is not touched.
 #pragma once
 
@@ -45,6 +45,7 @@ struct BackwardParams {
   float* dq_sum;         // (Hq, tiles, tile_q * D), as the accumulators lie (backward_finish.h)
   int32_t* turns;        // (Hq, tiles, rounds): how many key tiles have added their part
   float* dsink_parts;    // (Hq, tiles)
+  int32_t* far_tiles;    // (Hq, tiles): whether a row's LSE exceeds far_lse
   int32_t* items_taken;  // one counter
   int32_t tiles;         // of all sequences
 
@@ -61,6 +62,7 @@ struct BackwardParams {
   bool bottom_right;
 
   float scale, scale_log2;   // scale_log2 = scale * log2(e)
+  float far_lse;             // rows above it are replayed
   float softcap_log2;        // c * log2(e)
   float scale_over_softcap;  // scale / c
 

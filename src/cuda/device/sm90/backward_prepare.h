@@ -11,17 +11,17 @@
 
 namespace tilewise::sm90::backward {
 
-// The CTAs of prepare and finish: all heads of a query tile, whose rows lie side by side if the
-// tensors are (B, S, H, D), all tiles of a batch.
+// The CTAs of prepare and finish, by number: all heads of a query tile, whose rows lie side by side
+// if the tensors are (B, S, H, D), all tiles of a batch.
 template <BackwardConfig C>
 struct RowTile {
   Sequence sequence;
   int head, tile, first;  // of its sequence; first row
   int64_t place;          // among the tiles of the workspace
 
-  TW_DEVICE explicit RowTile(const BackwardParams& p) {
-    const int tile_of_all = blockIdx.x / p.heads_q;
-    head = blockIdx.x % p.heads_q;
+  TW_DEVICE RowTile(const BackwardParams& p, int index) {
+    const int tile_of_all = index / p.heads_q;
+    head = index % p.heads_q;
     tile = tile_of_all % p.q_tiles;
     sequence = make_sequence<C>(p, tile_of_all / p.q_tiles);
     first = tile * C.tile_q;
@@ -29,6 +29,24 @@ struct RowTile {
   }
   TW_DEVICE bool exists() const { return first < sequence.q_slot; }
 };
+
+template <BackwardConfig C>
+TW_DEVICE float statistic(const StatTensor& t, const RowTile<C>& at, int row) {
+  const int64_t i = int64_t{at.sequence.q_begin} + at.first + row;
+  return t.data[at.sequence.batch * t.stride_b + at.head * t.stride_h + i * t.stride_s];
+}
+
+// The tile's part of the sink's gradient, from those of its rows.
+template <BackwardConfig C>
+TW_DEVICE void store_dsink_part(const BackwardParams& p, const RowTile<C>& at,
+                                const float* s_rows) {
+  if (threadIdx.x >= 32) return;
+  float part = 0.0f;
+  for (int row = threadIdx.x; row < C.tile_q; row += 32) part += s_rows[row];
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) part += ptx::shuffle_xor(part, lanes);
+  if (threadIdx.x == 0) p.dsink_parts[at.place] = part;
+}
 
 template <Element kElement>
 TW_DEVICE float dot_pair(uint32_t a, uint32_t b, float sum) {
@@ -82,17 +100,13 @@ struct Preparation {
   struct Statistics {
     float lse[kPasses], d_lse[kPasses];
   };
-  TW_DEVICE float statistic(const StatTensor& t, int row) const {
-    const int64_t i = int64_t{at.sequence.q_begin} + at.first + row;
-    return t.data[at.sequence.batch * t.stride_b + at.head * t.stride_h + i * t.stride_s];
-  }
   TW_DEVICE void load_statistics(Statistics& of) const {
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
       const int row = row_of_pass(i);
       const bool loads = threadIdx.x % kLanes == 0 && used(row);
-      of.lse[i] = loads ? statistic(p.lse, row) : kMinusInf;
-      of.d_lse[i] = loads && p.d_lse.data ? statistic(p.d_lse, row) : 0.0f;
+      of.lse[i] = loads ? statistic(p.lse, at, row) : kMinusInf;
+      of.d_lse[i] = loads && p.d_lse.data ? statistic(p.d_lse, at, row) : 0.0f;
     }
   }
 
@@ -117,6 +131,15 @@ struct Preparation {
       ptx::store_global(g_sum + i, kZeros);
   }
 
+  // Whether the tile has a row to be looked at again (backward_replay.h); a barrier.
+  TW_DEVICE void mark_far(const Statistics& of) const {
+    bool far = false;
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) far |= of.lse[i] > p.far_lse;
+    const int any = __syncthreads_or(far);
+    if (threadIdx.x == 0) p.far_tiles[at.place] = any;
+  }
+
   TW_DEVICE void run() const {
     clear_sums();
     Statistics of;
@@ -128,14 +151,8 @@ struct Preparation {
     for (int i = 0; i < kPasses; ++i)
       if (threadIdx.x % kLanes == 0)
         s_dsink[row_of_pass(i)] = store_row(row_of_pass(i), of.lse[i], sum[i] - of.d_lse[i]);
-    if constexpr (!C.sink) return;
-    __syncthreads();
-    if (threadIdx.x >= 32) return;
-    float part = 0.0f;
-    for (int row = threadIdx.x; row < C.tile_q; row += 32) part += s_dsink[row];
-#pragma unroll
-    for (int lanes = 1; lanes < 32; lanes *= 2) part += ptx::shuffle_xor(part, lanes);
-    if (threadIdx.x == 0) p.dsink_parts[at.place] = part;
+    mark_far(of);
+    if constexpr (C.sink) store_dsink_part(p, at, s_dsink);
   }
 };
 
@@ -143,7 +160,7 @@ template <BackwardConfig C>
 requires ValidBackward<C> TW_DEVICE void prepare_kernel(const BackwardParams& p) {
   ptx::launch_dependents();
   if (blockIdx.x == 0 && threadIdx.x == 0) *p.items_taken = 0;
-  const RowTile<C> at(p);
+  const RowTile<C> at(p, blockIdx.x);
   if (at.exists()) Preparation<C>{p, at}.run();
 }
 
