@@ -18,14 +18,15 @@ TW_DEVICE float score_scale(const ForwardParams& p) {
 template <ForwardConfig C>
 struct Besides {
   BiasTile<C> bias;
-  KeptBits<C> kept;
-  float slope[2];  // ALiBi's, in units of log2, if it is deferred; registers are short otherwise
+  DroppedBits<C> dropped;
+  float slope[2] =
+      {};  // ALiBi's, in units of log2, if it is deferred; registers are short otherwise
 
   // While the products are in flight.
   TW_DEVICE void prepare(const ForwardParams& p, const Work& w, Place at, int kv_row) {
     if constexpr (C.defers_alibi()) load_slopes(p, w, at, slope);
     if constexpr (C.bias_pairs) bias.load(p, w, at, kv_row);
-    if constexpr (C.dropout) kept.draw(p, w, at, kv_row);
+    if constexpr (C.dropout) dropped.draw(p, w, at, kv_row);
   }
 
   // Products become scores, in units of 1 / score_scale().

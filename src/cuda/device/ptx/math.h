@@ -33,6 +33,13 @@ TW_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t selector) {
   return b;
 }
 
+// The smaller of the low halves and of the high halves, as unsigned numbers.
+TW_DEVICE uint32_t min_halves(uint32_t a, uint32_t b) {
+  uint32_t c;
+  asm("min.u16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+  return c;
+}
+
 TW_DEVICE float rcp(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

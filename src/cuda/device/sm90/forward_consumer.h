@@ -123,7 +123,7 @@ struct Consumer {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         probabilities[step][i] = ptx::pack<C.element>(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
-    if constexpr (C.dropout) besides.kept.drop(probabilities);
+    if constexpr (C.dropout) besides.dropped.drop(probabilities);
   }
 
   // A row's first top is its first tile's maximum.
