@@ -119,15 +119,19 @@ void fill_work(ForwardParams& p, const Problem& problem, const ForwardConfig& co
   p.head_dim_v = static_cast<int>(problem.head_dim_v);
   p.seq_q = static_cast<int>(problem.seq_q);
   p.seq_kv = static_cast<int>(problem.seq_kv);
-  p.q_tiles = ceil_div(p.seq_q, config.tile_queries());
-  p.work_items = p.q_tiles * (p.heads_q / config.packed_heads) * p.batch;
+  // Packed sequences are one list of tiles (device/attention/work.h).
+  const bool packed = problem.varlen.cu_seqlens_q;
+  const int slots = p.heads_q / config.packed_heads;
+  p.q_tiles = packed ? static_cast<int>(problem.varlen.total_q / config.tile_queries()) + p.batch
+                     : ceil_div(p.seq_q, config.tile_queries());
+  p.work_items = p.q_tiles * slots * (packed ? 1 : p.batch);
   p.left = problem.mask.left;
   p.right = problem.mask.causal
                 ? (problem.mask.right >= 0 ? std::min<std::int64_t>(problem.mask.right, 0) : 0)
                 : problem.mask.right;
   p.bottom_right = problem.mask.align == Align::kBottomRight;
-  p.section_heads = 1;
-  if (config.order != sm90::Order::kLongestFirst || p.work_items == 0) return;
+  p.section_heads = packed ? slots : 1;
+  if (packed || config.order != sm90::Order::kLongestFirst || p.work_items == 0) return;
   const BandMask band = make_band({problem.seq_q, problem.seq_kv, problem.mask.causal,
                                    problem.mask.left, problem.mask.right, p.bottom_right});
   p.section_heads = remembered_section_heads(

@@ -92,7 +92,8 @@ ForwardConfig forward_config(const Problem& p, const ForwardRow& row) {
   c.stages = row.stages;
   c.q_in_registers = row.q_in_registers;
   c.band = band_of(p.mask);
-  c.order = c.band == Band::kRight ? Order::kLongestFirst : Order::kLinear;
+  // Packed sequences, long ones and short ones: dealt back and forth, too.
+  c.order = c.band == Band::kRight || p.varlen.cu_seqlens_q ? Order::kLongestFirst : Order::kLinear;
   c.varlen = varlen(p.varlen);
   c.general_scale = p.scale && *p.scale <= 0;
   c.softcap = p.softcap != 0;

@@ -50,23 +50,45 @@ struct WorkCursor {
   TW_DEVICE void advance() { ++round; }
 };
 
+// Packed sequences: the tiles of all of them, one after the other. Sequence b begins with tile
+// q_begin / tile_queries + b, which leaves room for its last one; up to one number a sequence has
+// no row.
+template <ForwardConfig C>
+TW_DEVICE int first_tile(const ForwardParams& p, int batch) {
+  return __ldg(p.cu_seqlens_q + batch) / C.tile_queries() + batch;
+}
+template <ForwardConfig C>
+TW_DEVICE int sequence_of(const ForwardParams& p, int tile) {
+  int low = 0, high = p.batch - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (first_tile<C>(p, middle) <= tile)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
 template <ForwardConfig C>
 TW_DEVICE void locate(const ForwardParams& p, int index, Work& w) {
-  int head_of_all;
+  const bool packed = C.varlen && p.cu_seqlens_q;
+  const int slots = p.heads_q / C.packed_heads;
+  int head_of_all, tile;
   if constexpr (C.order == Order::kLongestFirst) {
     const int section_items = p.section_heads * p.q_tiles;
     const int section = index / section_items, rest = index % section_items;
     const int first = section * p.section_heads;
-    const int heads = min_of(p.section_heads, p.batch * (p.heads_q / C.packed_heads) - first);
+    const int heads = min_of(p.section_heads, (packed ? 1 : p.batch) * slots - first);
     head_of_all = first + rest % heads;
-    w.q_row = (p.q_tiles - 1 - rest / heads) * C.tile_queries();
+    tile = p.q_tiles - 1 - rest / heads;
   } else {
     head_of_all = index / p.q_tiles;
-    w.q_row = index % p.q_tiles * C.tile_queries();
+    tile = index % p.q_tiles;
   }
-  const int slots = p.heads_q / C.packed_heads;
-  w.batch = head_of_all / slots;
+  w.batch = packed ? sequence_of<C>(p, tile) : head_of_all / slots;
   w.head = head_of_all % slots * C.packed_heads;
+  w.q_row = (packed ? tile - first_tile<C>(p, w.batch) : tile) * C.tile_queries();
 }
 
 template <ForwardConfig C>

@@ -11,7 +11,8 @@ namespace tilewise::sm90 {
 // Which ends of a row's keys a mask may cut. The end of the sequence is always handled.
 enum class Band { kFull, kRight, kBoth };
 
-// The order in which work items are handed out: as they come, or longest first (causal).
+// The order in which work items are handed out: as they come, or from the last tile to the first of
+// many heads at once: longest first, if the mask is causal.
 enum class Order { kLinear, kLongestFirst };
 
 enum class BiasType { kNone, kF32, kF16, kBf16 };

@@ -22,8 +22,8 @@ struct ForwardParams {
 
   // The grid of work items.
   int32_t batch, heads_q, heads_per_kv;
-  int32_t q_tiles;        // for each head, or each pack of them
-  int32_t work_items;     // q_tiles * packs * batch
+  int32_t q_tiles;        // for each head, or each pack of them; of all packed sequences
+  int32_t work_items;     // q_tiles * packs * batch, or without the batch if sequences are packed
   int32_t section_heads;  // longest first: packs whose K and V share L2
 
   // The band (core/mask.h) is made for each sequence.
