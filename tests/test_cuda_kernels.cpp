@@ -15,7 +15,7 @@ Problem problem_for(const ForwardRow& row) {
   Problem p;
   p.dtype = DType::kBF16;
   p.batch = p.heads_q = p.heads_kv = 2;
-  p.seq_q = p.seq_kv = std::max(row.min_seq_kv, 256);
+  p.seq_q = p.seq_kv = std::max(row.min_seq_kv, 4 * row.tile_q);
   p.head_dim = p.head_dim_v = row.max_head_dim;
   p.mask.causal = row.band != sm90::Band::kFull;
   if (row.band == sm90::Band::kBoth) p.mask.left = 100;

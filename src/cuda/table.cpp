@@ -37,6 +37,15 @@ bool varlen(const Varlen& v) {
   return v.cu_seqlens_q || v.cu_seqlens_kv || v.seqused_q || v.seqused_kv;
 }
 
+// Tiles of three consumers are 7% faster than those of two, unless queries fill them worse.
+bool fill_well(const ForwardRow& row, const Problem& p) {
+  constexpr double kMostWaste = 1.12;
+  constexpr std::int64_t kTwoConsumers = 128;
+  if (varlen(p.varlen)) return true;  // the longest says little of the others
+  return static_cast<double>(round_up<std::int64_t>(p.seq_q, row.tile_q)) <=
+         kMostWaste * static_cast<double>(round_up(p.seq_q, kTwoConsumers));
+}
+
 }  // namespace
 
 const std::vector<ForwardRow>& forward_table() {
@@ -44,7 +53,7 @@ const std::vector<ForwardRow>& forward_table() {
   //  D    band         extras    Sk >=  M    N   stages  Q in registers
   static const std::vector<ForwardRow> rows = {
       {64, Band::kFull, kNone, 0, 192, 128, 2, false},
-      {64, Band::kFull, kArithmetic, 0, 128, 128, 3, true},
+      {64, Band::kFull, kArithmetic, 0, 128, 128, 4, true},
       {64, Band::kRight, kNone, 1536, 192, 128, 2, false},
       {64, Band::kRight, kArithmetic, 0, 128, 128, 4, true},
       {64, Band::kBoth, kArithmetic, 0, 128, 128, 4, true},
@@ -115,7 +124,8 @@ ForwardConfig forward_config(const Problem& p, const Options&) {
   const auto d = std::max(p.head_dim, p.head_dim_v);
   for (const ForwardRow& row : forward_table())
     if (d <= row.max_head_dim && row.extras >= extras &&
-        (row.extras == Extras::kRegisters || row.band == band) && p.seq_kv >= row.min_seq_kv)
+        (row.extras == Extras::kRegisters || row.band == band) && p.seq_kv >= row.min_seq_kv &&
+        fill_well(row, p))
       return forward_config(p, row);
   return forward_config(p, forward_table().back());
 }

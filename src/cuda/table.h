@@ -24,7 +24,7 @@ struct ForwardRow {
   bool q_in_registers;
 };
 
-// First match wins.
+// First match wins; rows of three consumers only where queries fill their tiles.
 const std::vector<ForwardRow>& forward_table();
 
 inline constexpr const char* kForwardKernel = "fa3";

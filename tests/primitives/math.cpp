@@ -1,4 +1,5 @@
 // ptx/math.h and attention/exp2.h, a row each: a function of one number, over values that matter.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -132,6 +133,17 @@ const Registered kAddExponent("ptx::add_exponent", [] {
   }
   return binary("__float_as_uint(ptx::add_exponent(__uint_as_float(a0), __uint_as_float(b0)))",
                 exponent_added, x, n);
+});
+
+const Registered kMinHalves("ptx::min_halves", [] {
+  const std::vector<std::uint32_t> a = {0,          0xFFFFFFFF, 0x00010000,
+                                        0x8000FFFF, 0x12345678, 0x7FFF8000};
+  const std::vector<std::uint32_t> b = {5,          0x80007FFF, 0xFFFF0001,
+                                        0x7FFF0001, 0x12355677, 0x80007FFF};
+  const auto smaller = [](std::uint32_t x, std::uint32_t y) {
+    return std::min(x >> 16, y >> 16) << 16 | std::min(x & 0xFFFF, y & 0xFFFF);
+  };
+  return binary("ptx::min_halves(a0, b0)", smaller, a, b);
 });
 
 const Registered kPermute("ptx::permute_bytes", [] {
