@@ -92,8 +92,9 @@ def judge(name, got, ref, lows, magnitude):
         failures.append(f"{name}: norm error {norm:.3g} > {NORM[dtype]:.3g}")
 
 
-def launch(lib, case, f, d_lse=None, options=None):
-    """Runs forward and backward on poisoned memory: (O, LSE, dO, {gradient}, its guards)."""
+def launch(lib, case, f, d_lse=None, options=None, random=torch.randn_like):
+    """Runs forward and backward on poisoned memory: (O, LSE, dO, {gradient}, its guards). `random`
+    makes dO from O."""
     q, k, v = case["q"], case["k"], case["v"]
     fields = {n: x for n, x in f.items() if n != "keep"}
     seed = 7
@@ -102,7 +103,7 @@ def launch(lib, case, f, d_lse=None, options=None):
     lse = torch.empty(q.shape[0], q.shape[2], q.shape[1], device="cuda") if q.dim() == 4 else (
         torch.empty(q.shape[1], q.shape[0], device="cuda"))
     lib.forward(plan, case, o, lse, seed)()
-    d_o = torch.randn_like(o)
+    d_o = random(o)
     buffers, grads = {}, {}
     wanted = {"dq": q, "dk": k, "dv": v}
     if "sink" in case:
@@ -122,7 +123,11 @@ def launch(lib, case, f, d_lse=None, options=None):
 
 def run_case(lib, name, case, f, d_lse=None, options=None):
     """One dense problem, held to the rule."""
-    o, _, d_o, grads, run = launch(lib, case, f, d_lse, options)
+    judge_case(name, case, f, d_lse, launch(lib, case, f, d_lse, options))
+
+
+def judge_case(name, case, f, d_lse, launched):
+    o, _, d_o, grads, run = launched
     for n, buffer in run.buffers.items():
         if not guards_hold(buffer):
             failures.append(f"{name}: wrote outside {n}")
@@ -200,34 +205,69 @@ def modified_grid(lib):
     return n
 
 
+def strided_grid(lib):
+    """Q, K and V side by side, as one projection leaves them, and a transposed dO."""
+    def transposed(o):
+        return torch.randn_like(o.transpose(1, 2).contiguous()).transpose(1, 2)
+    n = 0
+    for (d, dv, dtype), f in itertools.product(NARROW + WIDE, ({}, {"causal": 1})):
+        b, h, s = 2, 4, 300
+        slices = inputs("normal", (b, s, h * (2 * d + dv)), dtype).split([h * d, h * d, h * dv], -1)
+        case = {x: t.unflatten(-1, (h, -1)) for x, t in zip("qkv", slices)}
+        judge_case(f"strided {dtype} d {d},{dv} {f}", case, f, None,
+                   launch(lib, case, f, None, {"deterministic": n % 2}, transposed))
+        n += 1
+    return n
+
+
+def packed_case(lib, name, packed, f, options):
+    """Every sequence, held to the rule by itself, the smallest together; how many there were."""
+    o, _, d_o, grads, _ = launch(lib, packed.case, {**f, **packed.sizes}, None, options)
+    dtype, n, small = o.dtype, 0, {"dq": [], "dk": [], "dv": []}
+    for i, (a, used) in enumerate(packed.lengths):
+        rows, used_rows, unused = packed.rows(i)
+        for m in ("dk", "dv"):
+            if (grads[m][unused] != 0).any():
+                failures.append(f"{name} sequence {i} {m}: not 0 past seqused")
+        one = packed.one(i)
+        if a == 0 or used == 0:
+            parts = (grads["dq"][rows], grads["dk"][used_rows], grads["dv"][used_rows])
+            if any((x != 0).any() for x in parts):
+                failures.append(f"{name} sequence {i}: not 0 beside an empty sequence")
+            continue
+        here = (d_o[None, rows], None, f)
+        ref, magnitude = gradients(one, *here, torch.float64)
+        low, low_o = (gradients(one, *here, dtype, x)[0] for x in (None, o[None, rows]))
+        for m, own in (("dq", rows), ("dk", used_rows), ("dv", used_rows)):
+            judged = grads[m][None, own], ref[m], low[m], low_o[m], magnitude[m]
+            if a < 16:
+                small[m].append([x.flatten() for x in judged])
+            else:
+                judge(f"{name} sequence {i} {m}", *judged[:2], judged[2:4], judged[4])
+        n += 1
+    for m, sequences in small.items():
+        if sequences:
+            got, ref, low, low_o, magnitude = (torch.cat(x) for x in zip(*sequences))
+            judge(f"{name} sequences of few queries, {m}", got, ref, [low, low_o], magnitude)
+    return n
+
+
 def packed_grid(lib):
-    """cu_seqlens and seqused; everything that is not a sequence's own holds NaN."""
+    """cu_seqlens and seqused; everything that is not a sequence's own holds NaN. Then scores far
+    below 0 beside such keys, and one long sequence among many tiny ones."""
     n = 0
     kinds = [(64, HALF), (128, BRAIN), (256, BRAIN)]
     masks = ({}, {"causal": 1}, {"window_left": 70, "window_right": 9})
+    lengths = [0, 130, 1, 0, 257, 64, 0, 70], [5, 200, 0, 0, 257, 31, 3, 0]
+    tiny = [i % 5 for i in range(150)]
     for (d, dtype), f in itertools.product(kinds, masks):
-        packed = Packed([0, 130, 1, 0, 257, 64, 0, 70], [5, 200, 0, 0, 257, 31, 3, 0], (4, 2),
-                        (d, dtype))
-        o, _, d_o, grads, _ = launch(lib, packed.case, {**f, **packed.sizes}, None,
-                                     {"deterministic": n % 2})
-        for i, (a, used) in enumerate(packed.lengths):
-            rows, used_rows, unused = packed.rows(i)
-            name = f"packed {dtype} d {d} {f} sequence {i}"
-            for m in ("dk", "dv"):
-                if (grads[m][unused] != 0).any():
-                    failures.append(f"{name} {m}: not 0 past seqused")
-            one = packed.one(i)
-            if a == 0 or used == 0:
-                parts = (grads["dq"][rows], grads["dk"][used_rows], grads["dv"][used_rows])
-                if any((x != 0).any() for x in parts):
-                    failures.append(f"{name}: not 0 beside an empty sequence")
-                continue
-            here = (d_o[None, rows], None, f)
-            ref, magnitude = gradients(one, *here, torch.float64)
-            low, low_o = (gradients(one, *here, dtype, x)[0] for x in (None, o[None, rows]))
-            for m, own in (("dq", rows), ("dk", used_rows), ("dv", used_rows)):
-                judge(f"{name} {m}", grads[m][None, own], ref[m], [low[m], low_o[m]], magnitude[m])
-            n += 1
+        options, name = {"deterministic": n % 2}, f"packed {dtype} d {d} {f}"
+        packed = Packed(*lengths, (4, 2), (d, dtype))
+        n += packed_case(lib, name, packed, f, options)
+        packed.case["q"], packed.case["k"] = packed.case["q"].abs() * 20, -packed.case["k"].abs()
+        n += packed_case(lib, f"{name}, LSE below -88", packed, f, options)
+        long = Packed(tiny + [1500] + tiny, tiny[::-1] + [1300] + tiny, (4, 2), (d, dtype))
+        n += packed_case(lib, f"{name}, one long", long, f, options)
     return n
 
 
@@ -288,7 +328,7 @@ def repeats(lib, count=1000):
     return n
 
 
-PARTS = (narrow_grid, wide_grid, modified_grid, packed_grid, large, repeats)
+PARTS = (narrow_grid, wide_grid, modified_grid, strided_grid, packed_grid, large, repeats)
 
 
 if __name__ == "__main__":
