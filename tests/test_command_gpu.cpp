@@ -65,11 +65,11 @@ TEST_F(Command, CompileMakesABundleThatIsFound) {
   p.seq_q = p.seq_kv = 64;
   p.head_dim = p.head_dim_v = 16;
   const auto kernels = cuda::kernels_of(p, {});
-  ASSERT_EQ(kernels.size(), 4u);  // forward; prepare, main and finish of the backward
+  ASSERT_EQ(kernels.size(), 5u);  // forward; prepare, replay, main and finish of the backward
   const Said said = run({"compile", "--seq-q", "64", "--head-dim", "16", "--dtype", "bf16",
                          "--threads", "1", "-o", "k.bundle"});
   ASSERT_EQ(said.exit_code, 0) << said.err;
-  EXPECT_NE(said.out.find("k.bundle  4 kernels for sm_90a"), std::string::npos) << said.out;
+  EXPECT_NE(said.out.find("k.bundle  5 kernels for sm_90a"), std::string::npos) << said.out;
   const auto bundle = cuda::Bundle::open(folder_ / "k.bundle", cuda::headers_digest());
   ASSERT_TRUE(bundle.ok()) << bundle.status().message();
   const auto cubin = bundle->find(cuda::cubin_key(kernels[1].source, "sm_90a"));

@@ -58,6 +58,10 @@ TEST_F(Command, CheckPassesAndFails) {
   const Said given = run(Words{"check"} + qkv_ + Words{"--causal", "--bias", "bias.npy"});
   EXPECT_EQ(given.exit_code, 0) << given.out << given.err;
   EXPECT_NE(given.out.find("1 passed, 0 failed; input seed "), std::string::npos) << given.out;
+  // A tier that isn't usable is bad use, not a grid of failures; the emulation is only on request.
+  const Said emulated = run({"check", "--grid", "--quick", "--isa", "amx_emulated"});
+  EXPECT_EQ(emulated.exit_code, 2);
+  EXPECT_NE(emulated.err.find("amx_emulated"), std::string::npos) << emulated.err;
   const Said nothing = run({"check", "--grid", "--quick", "--filter", "no such problem"});
   EXPECT_EQ(nothing.exit_code, 2) << nothing.out;
   EXPECT_NE(nothing.err.find("--filter is \"no such problem\""), std::string::npos) << nothing.err;

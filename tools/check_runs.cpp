@@ -189,6 +189,10 @@ Status check_grid(const CheckFlags& f, CheckLog& log) {
     return {StatusCode::kInvalidArgument,
             fmt::format("--filter is \"{}\", which no problem's name holds; such as: {}", f.filter,
                         cases.front().name)};
+  // What no problem could be planned with, a tier that this processor lacks, say, is bad use.
+  if (const Expected<Plan> plan = make_plan(cases.front().problem, f.run.device, options.front());
+      !plan.ok() && plan.status().code() != StatusCode::kUnsupported)
+    return plan.status();
   Progress progress("check --grid", static_cast<std::int64_t>(cases.size()));
   for (std::size_t i = 0; i < cases.size(); ++i, progress.advance())
     if (chosen(cases[i]))
