@@ -223,7 +223,7 @@ def strided_grid(lib):
 def packed_case(lib, name, packed, f, options):
     """Every sequence, held to the rule by itself, the smallest together; how many there were."""
     o, _, d_o, grads, _ = launch(lib, packed.case, {**f, **packed.sizes}, None, options)
-    dtype, n, small = o.dtype, 0, {"dq": [], "dk": [], "dv": []}
+    n, found = 0, {}
     for i, (a, used) in enumerate(packed.lengths):
         rows, used_rows, unused = packed.rows(i)
         for m in ("dk", "dv"):
@@ -237,18 +237,15 @@ def packed_case(lib, name, packed, f, options):
             continue
         here = (d_o[None, rows], None, f)
         ref, magnitude = gradients(one, *here, torch.float64)
-        low, low_o = (gradients(one, *here, dtype, x)[0] for x in (None, o[None, rows]))
+        low, low_o = (gradients(one, *here, o.dtype, x)[0] for x in (None, o[None, rows]))
+        whose = "sequences of few queries" if a < 16 else f"sequence {i}"
         for m, own in (("dq", rows), ("dk", used_rows), ("dv", used_rows)):
-            judged = grads[m][None, own], ref[m], low[m], low_o[m], magnitude[m]
-            if a < 16:
-                small[m].append([x.flatten() for x in judged])
-            else:
-                judge(f"{name} sequence {i} {m}", *judged[:2], judged[2:4], judged[4])
+            judged = grads[m][own], ref[m], low[m], low_o[m], magnitude[m]
+            found.setdefault(f"{name} {whose} {m}", []).append([x.flatten() for x in judged])
         n += 1
-    for m, sequences in small.items():
-        if sequences:
-            got, ref, low, low_o, magnitude = (torch.cat(x) for x in zip(*sequences))
-            judge(f"{name} sequences of few queries, {m}", got, ref, [low, low_o], magnitude)
+    for what, parts in found.items():
+        got, ref, low, low_o, magnitude = (torch.cat(x) for x in zip(*parts))
+        judge(what, got, ref, [low, low_o], magnitude)
     return n
 
 

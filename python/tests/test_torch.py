@@ -144,8 +144,10 @@ def test_dropout(device, torch_seed):
     drawn = tilewise.attention(**case, dropout_p=0.3)
     torch.manual_seed(5)
     assert torch.equal(drawn, tilewise.attention(**case, dropout_p=0.3))
-    ones = torch.ones_like(case["v"])  # O is then the sum of what was kept, 1 on average
-    kept = tilewise.attention(case["q"], case["k"], ones, dropout_p=0.3, seed=3)
+    # With equal weights and V = 1, O's mean is that of 16,384 draws: 1, within 0.005 a standard
+    # deviation, and the same in every run.
+    equal, ones = torch.zeros_like(case["q"]), torch.ones_like(case["v"])
+    kept = tilewise.attention(equal, case["k"], ones, dropout_p=0.3, seed=3)
     assert abs(kept.float().mean() - 1) < 0.02
 
 

@@ -35,6 +35,12 @@ template <class T>
 TW_HD constexpr T max_of(T a, T b) {
   return a < b ? b : a;
 }
+// Packed sequences' tiles of rows, numbered through: the first of sequence `batch`, which begins
+// with row `begin` of all. No two sequences share a number; up to one a sequence has no row.
+template <class T>
+TW_HD constexpr T first_packed_tile(T begin, T batch, T tile_rows) {
+  return begin / tile_rows + batch;
+}
 template <class T>
 TW_HD constexpr T ceil_div(T a, T b) {
   return (a + b - 1) / b;

@@ -250,15 +250,14 @@ Status prepare(const Plan& plan, const Inputs& in, const Gradients& g, const Lau
   fill_workspace(p, backward_workspace(plan.problem, config), at.workspace);
   Status s;
   if (in.q.elements() || in.k.elements()) s = fill_maps(p, **driver(), config, in, g);
-  static const char* const kNames[] = {"prepare ", "replay ", "main ", "finish ", "bias "};
   for (int i = 0; i < kBackwardKernels && s.ok(); ++i) {
     const auto which = static_cast<BackwardKernel>(i);
     Prepared::Part& part = prepared.parts[i];
     part.grid = grid_of(device, config, which, p);
     if (part.grid.ctas == 0) continue;
-    const auto kernel = find_kernel(device, kNames[i] + config_text(kernel_config(config, which)),
-                                    static_cast<int>(part.grid.smem_bytes),
-                                    [&] { return kernel_source(config, which); });
+    const auto kernel = find_kernel(
+        device, fmt::format("{} {}", name_of(which), config_text(kernel_config(config, which))),
+        static_cast<int>(part.grid.smem_bytes), [&] { return kernel_source(config, which); });
     s = kernel.status();
     if (kernel.ok()) part.kernel = *kernel;
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "cuda/table.h"
 
@@ -14,7 +15,18 @@ using sm90::BackwardConfig;
 using sm90::Band;
 using sm90::BiasType;
 
+// Scores and dP, for sums of its own (device/sm90/backward_recompute.h).
+bool recomputes(BackwardKernel kernel) {
+  return kernel == BackwardKernel::kReplay || kernel == BackwardKernel::kBias;
+}
+
 }  // namespace
+
+const char* name_of(BackwardKernel kernel) {
+  static const char* const kNames[] = {"prepare", "replay", "main", "finish", "bias"};
+  static_assert(std::size(kNames) == kBackwardKernels);
+  return kNames[static_cast<int>(kernel)];
+}
 
 const std::vector<BackwardRow>& backward_table() {
   //  D   plain  wide   M    N   stages of Q, dO; in turns up to this Sk: full, banded
@@ -68,9 +80,8 @@ BackwardConfig backward_config(const Problem& p, const Options& options) {
 }
 
 BackwardConfig kernel_config(BackwardConfig c, BackwardKernel kernel) {
-  if (kernel == BackwardKernel::kReplay || kernel == BackwardKernel::kBias)
-    c.additions = Additions::kAny;
-  if (kernel != BackwardKernel::kPrepare && kernel != BackwardKernel::kFinish) return c;
+  if (recomputes(kernel)) c.additions = Additions::kAny;
+  if (recomputes(kernel) || kernel == BackwardKernel::kMain) return c;
   c.band = Band::kFull;
   c.softcap = c.alibi = c.dropout = false;
   c.bias = BiasType::kNone;
@@ -93,36 +104,33 @@ std::string config_text(const BackwardConfig& c) {
 
 std::string kernel_source(const BackwardConfig& config, BackwardKernel kernel) {
   const BackwardConfig c = kernel_config(config, kernel);
-  static const char* const kHeaders[] = {"backward_prepare.h", "backward_replay.h", "backward.h",
-                                         "backward_finish.h", "backward_bias.h"};
-  static const char* const kFunctions[] = {"prepare_kernel", "replay_kernel", "main_kernel",
-                                           "finish_kernel", "bias_kernel"};
-  static const char* const kBounds[] = {"kConfig.kRowThreads", "kConfig.kRecomputeThreads",
-                                        "kConfig.kThreads, 1", "kConfig.kRowThreads",
-                                        "kConfig.kRecomputeThreads"};
-  const int k = static_cast<int>(kernel);
+  const bool is_main = kernel == BackwardKernel::kMain;
   std::string products;
-  if (kernel != BackwardKernel::kPrepare && kernel != BackwardKernel::kFinish)
+  if (is_main || recomputes(kernel))
     for (const int n : {64, 128, 192, 256})
       if (n == 64 || n == c.tile_q || n == c.head_dim || n == c.head_dim_v)
         products += fmt::format("#include \"cuda/device/ptx/wgmma/n{}.h\"\n", n);
   return fmt::format(
-      "{}#include \"cuda/device/sm90/{}\"\n"
+      "{}#include \"cuda/device/sm90/backward{}.h\"\n"
       "namespace tilewise::sm90 {{\n"
       "constexpr BackwardConfig kConfig{{{}}};\n"
-      "extern \"C\" __global__ void __launch_bounds__({})\n"
+      "extern \"C\" __global__ void __launch_bounds__(kConfig.{})\n"
       "    tilewise_kernel(const __grid_constant__ BackwardParams params) {{\n"
-      "  backward::{}<kConfig>(params);\n"
+      "  backward::{}_kernel<kConfig>(params);\n"
       "}}\n"
       "}}  // namespace tilewise::sm90\n",
-      products, kHeaders[k], config_text(c), kBounds[k], kFunctions[k]);
+      products, is_main ? "" : fmt::format("_{}", name_of(kernel)), config_text(c),
+      is_main              ? "kThreads, 1"
+      : recomputes(kernel) ? "kRecomputeThreads"
+                           : "kRowThreads",
+      name_of(kernel));
 }
 
 BackwardWorkspace backward_workspace(const Problem& p, const BackwardConfig& c) {
   BackwardWorkspace w;
-  // Packed sequences begin anywhere, so each may need a tile more than its rows fill.
-  w.tiles = p.varlen.cu_seqlens_q ? p.varlen.total_q / c.tile_q + p.batch + 1
-                                  : p.batch * ceil_div<std::int64_t>(p.seq_q, c.tile_q);
+  w.tiles = p.varlen.cu_seqlens_q
+                ? first_packed_tile<std::int64_t>(p.varlen.total_q, p.batch, c.tile_q) + 1
+                : p.batch * ceil_div<std::int64_t>(p.seq_q, c.tile_q);
   const std::int64_t all = w.tiles * p.heads_q;
   const auto take = [&](std::int64_t bytes) {
     const std::int64_t begin = w.bytes;

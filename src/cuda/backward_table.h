@@ -32,6 +32,7 @@ sm90::BackwardConfig backward_config(const Problem& problem, const Options& opti
 // The kernels of a backward, in the order in which they run; kBias only when dBias is asked for.
 enum class BackwardKernel { kPrepare, kReplay, kMain, kFinish, kBias };
 inline constexpr int kBackwardKernels = 5;
+const char* name_of(BackwardKernel kernel);  // "prepare"
 
 // The config without what the kernel doesn't read, so that problems share kernels.
 sm90::BackwardConfig kernel_config(sm90::BackwardConfig config, BackwardKernel kernel);

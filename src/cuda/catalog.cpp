@@ -60,17 +60,16 @@ KernelSource forward_kernel(const Problem& p, const ForwardConfig& c) {
 // The kernels of a backward, dBias' where there is a bias.
 std::vector<KernelSource> backward_kernels(const Problem& p, const Options& options) {
   if (!why_not_backward(p).empty()) return {};
-  static const char* const kParts[] = {"prepare", "replay", "main", "finish", "bias"};
   const sm90::BackwardConfig c = backward_config(p, options);
   const std::string words =
       fmt::format("{}{} {}x{}", words_of(p, forward_config(p, options)),
                   c.additions == sm90::Additions::kFixed ? " turns" : "", c.tile_q, c.tile_kv);
   std::vector<KernelSource> out;
-  for (const auto kernel : {BackwardKernel::kPrepare, BackwardKernel::kReplay,
-                            BackwardKernel::kMain, BackwardKernel::kFinish, BackwardKernel::kBias})
-    if (kernel != BackwardKernel::kBias || p.bias.present)
-      out.push_back({fmt::format("backward-{} {}", kParts[static_cast<int>(kernel)], words),
-                     kernel_source(c, kernel)});
+  for (int i = 0; i < kBackwardKernels; ++i)
+    if (const auto kernel = static_cast<BackwardKernel>(i);
+        kernel != BackwardKernel::kBias || p.bias.present)
+      out.push_back(
+          {fmt::format("backward-{} {}", name_of(kernel), words), kernel_source(c, kernel)});
   return out;
 }
 

@@ -122,7 +122,8 @@ void fill_work(ForwardParams& p, const Problem& problem, const ForwardConfig& co
   // Packed sequences are one list of tiles (device/attention/work.h).
   const bool packed = problem.varlen.cu_seqlens_q;
   const int slots = p.heads_q / config.packed_heads;
-  p.q_tiles = packed ? static_cast<int>(problem.varlen.total_q / config.tile_queries()) + p.batch
+  p.q_tiles = packed ? first_packed_tile(static_cast<int>(problem.varlen.total_q), p.batch,
+                                         config.tile_queries())
                      : ceil_div(p.seq_q, config.tile_queries());
   p.work_items = p.q_tiles * slots * (packed ? 1 : p.batch);
   p.left = problem.mask.left;

@@ -45,13 +45,13 @@ const Registered kMbarrier("mbarrier", [] {
 });
 
 // Eleven rounds through three stages, each 128 words that TMA brings and four warps read.
-const Registered kRing("ring filled by TMA", [] {
+Primitive ring_filled_by_tma(const std::string& release) {
   constexpr std::uint32_t kRounds = 11;
   Primitive p;
   p.headers = {"cuda/device/ptx/tma.h", "cuda/device/tile/ring.h"};
   p.threads = 160;
   p.smem_bytes = 1024 + 3 * 512;
-  p.body = R"cuda(
+  p.body = std::string(R"cuda(
   constexpr int kRounds = 11;
   auto& ring = *reinterpret_cast<tile::RingBarriers<3>*>(s_memory);
   if (thread == 0) {
@@ -73,7 +73,8 @@ const Registered kRing("ring filled by TMA", [] {
           reinterpret_cast<uint32_t*>(s_memory + 1024 + 512 * cursor.stage);
       a.out[128 * i + thread] = s_words[127 - thread];
       ptx::warp_sync();
-      cursor.release(ring);
+      cursor.)cuda") +
+           release + R"cuda((ring);
     }
   })cuda";
   for (std::uint32_t i = 0; i < 128 * kRounds; ++i) {
@@ -82,7 +83,10 @@ const Registered kRing("ring filled by TMA", [] {
     p.out.push_back(from * from);
   }
   return p;
-});
+}
+const Registered kRing("ring filled by TMA", [] { return ring_filled_by_tma("release"); });
+const Registered kLoadedRing("ring filled by TMA, loads under way",
+                             [] { return ring_filled_by_tma("release_after_loads"); });
 
 const Registered kStoredRing("ring filled by stores", [] {
   Primitive p;

@@ -19,8 +19,8 @@ template <ForwardConfig C>
 struct Besides {
   BiasTile<C> bias;
   DroppedBits<C> dropped;
-  float slope[2] =
-      {};  // ALiBi's, in units of log2, if it is deferred; registers are short otherwise
+  // ALiBi's, in units of log2, if it is deferred; registers are short otherwise.
+  float slope[2] = {};
 
   // While the products are in flight.
   TW_DEVICE void prepare(const ForwardParams& p, const Work& w, Place at, int kv_row) {

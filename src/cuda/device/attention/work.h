@@ -50,12 +50,10 @@ struct WorkCursor {
   TW_DEVICE void advance() { ++round; }
 };
 
-// Packed sequences: the tiles of all of them, one after the other. Sequence b begins with tile
-// q_begin / tile_queries + b, which leaves room for its last one; up to one number a sequence has
-// no row.
+// Packed sequences are one list of tiles.
 template <ForwardConfig C>
 TW_DEVICE int first_tile(const ForwardParams& p, int batch) {
-  return __ldg(p.cu_seqlens_q + batch) / C.tile_queries() + batch;
+  return first_packed_tile(__ldg(p.cu_seqlens_q + batch), batch, C.tile_queries());
 }
 template <ForwardConfig C>
 TW_DEVICE int sequence_of(const ForwardParams& p, int tile) {

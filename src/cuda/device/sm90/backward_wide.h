@@ -167,8 +167,7 @@ struct WideConsumer : Consumer<C> {
       ptx::pin_registers(dp);
       take_probabilities(probabilities);
       rules.pack_score_gradients(probabilities, dp, this->s_delta(), ds);
-      ptx::fence_async_shared();  // or the next delta overtakes the loads of this one
-      this->do_at(steps).release(shared.do_ring);
+      this->do_at(steps).release_after_loads(shared.do_ring);  // of delta
     });
     constexpr uint32_t kKeysBarrier = 4;
     ptx::named_barrier_sync(kKeysBarrier, 128);

@@ -49,7 +49,7 @@ TW_DEVICE Sequence make_sequence(const BackwardParams& p, int batch) {
     if (p.cu_seqlens_q) {
       s.q_begin = p.cu_seqlens_q[batch];
       s.q_slot = s.seq_q = p.cu_seqlens_q[batch + 1] - s.q_begin;
-      s.first_tile = s.q_begin / C.tile_q + batch;  // no two sequences share one
+      s.first_tile = first_packed_tile(s.q_begin, batch, C.tile_q);
     }
     if (p.cu_seqlens_kv) {
       s.kv_begin = p.cu_seqlens_kv[batch];

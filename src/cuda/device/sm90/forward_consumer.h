@@ -48,8 +48,7 @@ struct Consumer {
 #pragma unroll
       for (int step = 0; step < C.head_dim / 16; ++step)
         ptx::ldmatrix_x4(q_operands[step], q.chunk(row, 16 * step + thread % 32 / 16 * 8));
-      ptx::fence_async_shared();  // or the next Q may overtake the loads of this one
-      q_cursor.release(shared.q_ring);
+      q_cursor.release_after_loads(shared.q_ring);
     }
   }
 

@@ -66,12 +66,17 @@ struct RingCursor {
     ptx::mbarrier_wait(&ring.full[stage], phase);
   }
 
-  // Consumer, each warp: done reading the stage; on to the next. What was read by ordinary loads
-  // has to be in use by now, or be followed by fence_async_shared() in every thread: a copy
-  // engine's writes to the stage are of another proxy and not in order with loads under way.
+  // Consumer, each warp: done reading the stage; on to the next. What was read by ordinary loads is
+  // in use by now.
   TW_DEVICE void release(RingBarriers<kStages>& ring) {
     if (ptx::elect_one()) ptx::mbarrier_arrive(&ring.empty[stage]);
     advance();
+  }
+  // The same, every thread, where such loads may be under way: a copy engine's writes to the stage
+  // are of another proxy, and only a fence keeps them from overtaking.
+  TW_DEVICE void release_after_loads(RingBarriers<kStages>& ring) {
+    ptx::fence_async_shared();
+    release(ring);
   }
   // The same for a thread that works alone.
   TW_DEVICE void release_alone(RingBarriers<kStages>& ring) {
