@@ -12,8 +12,8 @@ import torch
 
 import gpu_test as g
 from gpu_test import tw
-from support.gpu_cases import (Packed, dropout_mask, failures, guards_hold, inputs, poisoned,
-                               run_parts)
+from support.gpu_cases import (Packed, dropout_mask, failures, guards_hold, huge, inputs,
+                               poisoned, run_parts)
 
 NORM = {t: 3 * r for t, r in g.NORM.items()}
 
@@ -173,6 +173,30 @@ def wide_grid(lib):
     return dense_grid(lib, WIDE)
 
 
+def far_grid(lib):
+    """Rows of which few keys have a share: logits near 1e4 of both signs, and constant rows, as they
+    are and moved by a bias that all keys share."""
+    n = 0
+    shapes = [(1, 4, 2, 200, 333), (8, 2, 1, 16, 4), (1, 2, 2, 16, 1000)]
+    masks = ({}, {"causal": 1, "align": 1}, {"window_left": 7, "window_right": 0})
+    for (d, dv, dtype), shape, f in itertools.product(NARROW + WIDE, shapes, masks):
+        b, h, hk, sq, sk = shape
+        options = {"deterministic": n % 2}
+        name, v = f"{dtype} d {d},{dv} {shape} {f}", inputs("normal", (b, sk, hk, dv), dtype)
+        for sign in (1, -1):
+            case = {"q": huge("q", sign, (b, sq, h, d), dtype),
+                    "k": huge("k", sign, (b, sk, hk, d), dtype), "v": v}
+            run_case(lib, f"huge {sign} {name}", case, f, options=options)
+        case = {"q": inputs("constant", (b, sq, h, d), dtype),
+                "k": inputs("constant", (b, sk, hk, d), dtype), "v": v}
+        for shift in (0, 100, -100):
+            bias = torch.full((1, h, sq, 1), float(shift), device="cuda")
+            moved = {"bias": bias} if shift else {}
+            run_case(lib, f"constant {shift} {name}", {**case, **moved}, f, options=options)
+        n += 1
+    return 5 * n
+
+
 def modified_grid(lib):
     """Scores that something is done to, dropout, and gradients through LSE."""
     n = 0
@@ -325,7 +349,7 @@ def repeats(lib, count=1000):
     return n
 
 
-PARTS = (narrow_grid, wide_grid, modified_grid, strided_grid, packed_grid, large, repeats)
+PARTS = (narrow_grid, wide_grid, far_grid, modified_grid, strided_grid, packed_grid, large, repeats)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,20 @@ def inputs(kind, shape, dtype):
     return x.to(dtype)
 
 
+def huge(role, sign, shape, dtype):
+    """Queries and keys whose logits, at a scale of 1 / sqrt(D), are 1e4 times `sign` and some
+    hundreds apart; every number is exact in 8 bits (src/reference/fill.cpp)."""
+    d, unit = shape[-1], 32
+    signs = torch.randint(0, 2, shape, device="cuda") * 2 - 1
+    if role == "k":
+        x = (signs[..., :1] * torch.randint(1, 5, (*shape[:-1], 1), device="cuda")).repeat_interleave(d, -1)
+        x[..., 0] = 4
+    else:
+        x = signs * (torch.randint(0, 2, shape, device="cuda") * 2 + 1)
+        x[..., 0] = sign * round(2.5 * d ** 0.5)
+    return (unit * x).to(dtype)
+
+
 class Packed:
     """Sequences end to end by cu_seqlens; keys and values in slots that are longer than what
     seqused says, and all that is not a sequence's own holds NaN."""

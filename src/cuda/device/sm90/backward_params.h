@@ -45,7 +45,7 @@ struct BackwardParams {
   float* dq_sum;         // (Hq, tiles, tile_q * D), as the accumulators lie (backward_finish.h)
   int32_t* turns;        // (Hq, tiles, rounds): how many key tiles have added their part
   float* dsink_parts;    // (Hq, tiles)
-  int32_t* far_tiles;    // (Hq, tiles): whether a row's LSE exceeds far_lse
+  int32_t* far_tiles;    // (Hq, tiles): whether they hold a row to be replayed
   int32_t* items_taken;  // one counter
   int32_t tiles;         // of all sequences
 
@@ -62,7 +62,6 @@ struct BackwardParams {
   bool bottom_right;
 
   float scale, scale_log2;   // scale_log2 = scale * log2(e)
-  float far_lse;             // rows above it are replayed
   float softcap_log2;        // c * log2(e)
   float scale_over_softcap;  // scale / c
 

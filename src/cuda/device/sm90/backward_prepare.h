@@ -131,11 +131,19 @@ struct Preparation {
       ptx::store_global(g_sum + i, kZeros);
   }
 
+  // Whether a row may hold logits far from 0, of which few keys have a share. exp(s) of its keys is
+  // 3000 on average, or one in 3000; a bias that all of them share moves LSE down as well as up.
+  TW_DEVICE bool is_far(int row, float lse) const {
+    const int64_t keys = at.sequence.band().row(at.first + row).size();
+    const float most = 8.0f + kLn2 * ptx::lg2(static_cast<float>(max_of(keys, int64_t{1})));
+    return lse != kMinusInf && fabsf(lse) > most;
+  }
+
   // Whether the tile has a row to be looked at again (backward_replay.h); a barrier.
   TW_DEVICE void mark_far(const Statistics& of) const {
     bool far = false;
 #pragma unroll
-    for (int i = 0; i < kPasses; ++i) far |= of.lse[i] > p.far_lse;
+    for (int i = 0; i < kPasses; ++i) far |= is_far(row_of_pass(i), of.lse[i]);
     const int any = __syncthreads_or(far);
     if (threadIdx.x == 0) p.far_tiles[at.place] = any;
   }
