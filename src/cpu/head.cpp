@@ -45,6 +45,7 @@ Head make_head(const Problem& problem, const Inputs& in, const Sequence& seq, in
   s.natural = s.plain ? s.scale : 1.0f;
   s.unit = static_cast<float>(s.natural * 1.4426950408889634);
   s.slack = 8.0f / s.unit;
+  s.lowest = std::max(-125.0f / s.unit, std::numeric_limits<float>::lowest());  // above -inf
   s.softcap = problem.softcap;
   s.slope = slope_of(problem, in, seq, head);
   s.off = problem.mask.align == Align::kBottomRight ? seq.kv_used - seq.q_used : 0;

@@ -28,6 +28,7 @@ struct Score {
   float natural = 1;  // positive
   float unit = 1;     // natural * log2(e): exp(logit - max logit) = exp2((s - max s) * unit)
   float slack = 1;    // 8 / unit: how far a row's scores may pass its maximum (simd/score-inl.h)
+  float lowest = 0;   // -125 / unit: how far below it a weight is nothing (simd/exp2-inl.h)
   float softcap = 0;
   float slope = 0;
   int64_t off = 0;  // the diagonal, for ALiBi

@@ -38,16 +38,22 @@ bool has_amx() {
   return has_amx_bf16() && __builtin_cpu_supports("avx512bf16");
 }
 
-// For the tests of the AMX code on machines without it: only where TILEWISE_CPU_ISA asks.
-bool wants_emulation() {
+// Where TILEWISE_CPU_ISA asks for a tier that no plan would take by itself on this processor.
+bool asks_for(const char* tier) {
   const char* cap = environment("TILEWISE_CPU_ISA");
-  return cap && std::strcmp(cap, "amx_emulated") == 0 && __builtin_cpu_supports("avx512bf16");
+  return cap && std::strcmp(cap, tier) == 0 && __builtin_cpu_supports("avx512bf16");
+}
+
+// For the tests of the AMX code on machines without it.
+bool wants_emulation() {
+  return asks_for("amx_emulated");
 }
 
 // Where a bf16 dot product, of two numbers a lane, is issued as often as an FMA of one: Zen 4 and
 // later. Intel's do half an FMA's work in the same time, so there f32 is as good and more accurate.
-bool has_fast_bf16_dot() {
-  return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
+bool wants_bf16_dot() {
+  return (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd")) ||
+         asks_for("avx512_bf16");
 }
 
 int bf16_whole(DType dtype) {
@@ -105,7 +111,7 @@ const std::vector<Tier>& all_tiers() {
   static const std::vector<Tier> tiers = {
 #if HWY_ARCH_X86
     bf16_tier("amx", has_amx, halves_in_parts, forward_fa2_amx, backward_tiled_amx),
-    bf16_tier("avx512_bf16", has_fast_bf16_dot, bf16_whole, forward_fa2_bf16, backward_tiled_bf16),
+    bf16_tier("avx512_bf16", wants_bf16_dot, bf16_whole, forward_fa2_bf16, backward_tiled_bf16),
     make_tier<HWY_AVX3>("avx512"),
     make_tier<HWY_AVX2>("avx2"),
     bf16_tier("amx_emulated", wants_emulation, halves_in_parts, forward_fa2_amx_emulated,

@@ -133,16 +133,18 @@ HWY_INLINE void attend_panel(const Head& head, Panel at, const QueryTile& query,
   const int64_t cols = at.k.size();
   const bool drops = head.score.dropout.threshold != 0;
   const bool gathers = may_hide(head.score, at.tile) && !key.v_finite;
+  const F32Tag d_lanes;
+  const int64_t lanes = hn::Lanes(d_lanes);
   Operands::multiply(left(query.q), right(key.kt), scratch.s, {rows, padded(cols), d}, Store::kSet);
   for (int64_t r = 0; r < rows; ++r) {
     float* s = scratch.s.row(r);
     const SoftmaxRow row = {query.state[r], query.o.from_row(r), dv};
     score_row(head.score, at.q.begin + r, at.k, at.tile, s, nullptr);
-    if (drops || gathers)
-      softmax_step(head.score, cols, s, row);
-    else
-      Operands::softmax(head.score, cols, s, row);
+    hn::Store(drops || gathers ? softmax_lanes(head.score, cols, s, row)
+                               : Operands::softmax(head.score, cols, s, row),
+              d_lanes, scratch.lane_sums + r * lanes);
   }
+  add_lane_sums(scratch.lane_sums, rows, query.state);
   if (drops) {
     dropout_tile(head.score, at.q, at.k, scratch.z);
     for (int64_t r = 0; r < rows; ++r) multiply_row(scratch.z.row(r), cols, scratch.s.row(r));

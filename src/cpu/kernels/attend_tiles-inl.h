@@ -96,25 +96,28 @@ class TileAttention {
     if (head_.score.dropout.threshold) dropout_tile(head_.score, x.at.q, x.at.k, x.scratch.z);
     int64_t done = 0;
     for (int64_t r = 0; r < rows; ++r) {
-      row(x, r, whole, gathers);
+      hn::Store(row(x, r, whole, gathers), F32Tag(), x.scratch.lane_sums + r * kPad);
       for (; done * rows < steps * (r + 1); ++done) beside[beside[0].done() ? 1 : 0].step();
     }
+    add_lane_sums(x.scratch.lane_sums, rows, x.query.state);
     if (!gathers) return;
     gather_values(head_.score, x.at, x.scratch.s, head_.v, x.query.o);
     x = {};  // has no product with V to come
   }
 
-  HWY_INLINE void row(const PanelInFlight& x, int64_t r, bool whole, bool gathers) const {
+  // Returns what the row's sum grows by, lane by lane.
+  HWY_INLINE F32Vec row(const PanelInFlight& x, int64_t r, bool whole, bool gathers) const {
     constexpr int kParts = Operands::kParts;
     const int64_t cols = x.at.k.size();
     float* const s = x.scratch.s.row(r);
     const Matrix p = x.scratch.p.from_row(r);
     const SoftmaxRow state = {x.query.state[r], x.query.o.from_row(r), head_.v.cols};
     score_row(head_.score, x.at.q.begin + r, x.at.k, x.at.tile, s, nullptr);
-    if (whole) return softmax_step_to<kParts>(head_.score, cols, s, state, p.data, p.part);
-    softmax_step(head_.score, cols, s, state);
+    if (whole) return softmax_lanes_to<kParts>(head_.score, cols, s, state, p.data, p.part);
+    const F32Vec sums = softmax_lanes(head_.score, cols, s, state);
     if (head_.score.dropout.threshold) multiply_row(x.scratch.z.row(r), cols, s);
     if (!gathers) convert_weights<kParts>(s, cols, p.data, p.part);
+    return sums;
   }
 
   const Head& head_;

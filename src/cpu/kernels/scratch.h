@@ -35,6 +35,7 @@ struct PanelScratch {
   Matrix s;  // kPanel x keys: scores, then weights
   Matrix z;  // kPanel x keys: dropout factors
   Matrix p;  // kPanel x keys: weights as parts. One part takes half the room of s, and its place
+  float* lane_sums;  // kPanel vectors: what the step adds to each row's sum
 };
 
 struct ForwardTiles {
@@ -79,7 +80,8 @@ inline KeyTile carve_key(Arena& arena, const Problem& p, int64_t rows, Parts par
 inline PanelScratch carve_panel(Arena& arena, const Problem& p, int64_t keys, Parts parts = 0) {
   PanelScratch t = {arena.matrix(kPanel, round_up(keys, int64_t{32})),
                     arena.matrix(p.dropout_p > 0 ? kPanel : 0, keys),
-                    {}};
+                    {},
+                    arena.take<float>(kPanel * kPad)};
   t.p = parts > 1 ? carve_rows(arena, kPanel, keys, parts) : t.s;
   return t;
 }

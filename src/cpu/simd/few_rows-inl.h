@@ -12,7 +12,7 @@
 #endif
 // clang-format on
 
-#include "cpu/simd/pack-inl.h"
+#include "cpu/simd/score-inl.h"
 #include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -32,27 +32,6 @@ HWY_INLINE void prefetch_row(const Rows& rows, int64_t i) {
   const int64_t ahead = std::clamp<int64_t>(kAhead / stride, 16 / size_of(rows.dtype), 16);
   const auto* const data = static_cast<const std::byte*>(rows.row(i + ahead));
   for (int64_t b = 0; b < rows.cols * size_of(rows.dtype); b += kLine) hwy::Prefetch(data + b);
-}
-
-// out[0 ... 4) = the lane sums of four vectors.
-HWY_INLINE void sum_lanes_of_4(const F32Vec (&v)[4], float* out) {
-#if HWY_TARGET == HWY_SCALAR  // one lane
-  for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(v[i]);
-#else
-  const F32Tag d;
-  const F32Vec v02 =
-      hn::Add(hn::InterleaveLower(d, v[0], v[2]), hn::InterleaveUpper(d, v[0], v[2]));
-  const F32Vec v13 =
-      hn::Add(hn::InterleaveLower(d, v[1], v[3]), hn::InterleaveUpper(d, v[1], v[3]));
-  // Every 128-bit block of this holds its own part of the four sums, in order.
-  const F32Vec blocks = hn::Add(hn::InterleaveLower(d, v02, v13), hn::InterleaveUpper(d, v02, v13));
-  HWY_ALIGN float parts[hn::MaxLanes(F32Tag())];
-  hn::Store(blocks, d, parts);
-  const hn::FixedTag<float, 4> d4;
-  auto sum = hn::Load(d4, parts);
-  for (std::size_t i = 4; i < hn::Lanes(d); i += 4) sum = hn::Add(sum, hn::Load(d4, parts + i));
-  hn::StoreU(sum, d4, out);
-#endif
 }
 
 // S(r, j) for kRows queries and keys `key` ... `key` + 4; keys past `last` repeat it.

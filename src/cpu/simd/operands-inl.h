@@ -24,11 +24,25 @@ namespace hn = hwy::HWY_NAMESPACE;
 // True if every number of the tile is finite: 0 * x is NaN for inf and NaN.
 HWY_INLINE bool all_finite(Matrix m, int64_t rows, int64_t cols) {
   const F32Tag d;
-  F32Vec acc = hn::Zero(d);
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < padded(cols); c += hn::Lanes(d))
-      acc = hn::MulAdd(hn::Zero(d), hn::Load(d, m.row(r) + c), acc);
-  return hn::AllTrue(d, hn::Eq(acc, hn::Zero(d)));
+  const F32Vec zero = hn::Zero(d);
+  F32Vec even = zero, odd = zero;
+  for (int64_t r = 0; r < rows; r += 2) {
+    const float* const a = m.row(r);
+    const float* const b = m.row(min_of(r + 1, rows - 1));
+    for (int64_t c = 0; c < padded(cols); c += hn::Lanes(d)) {
+      even = hn::MulAdd(zero, hn::Load(d, a + c), even);
+      odd = hn::MulAdd(zero, hn::Load(d, b + c), odd);
+    }
+  }
+  return hn::AllTrue(d, hn::Eq(hn::Add(even, odd), zero));
+}
+
+// Calls visit(rows, first), with 16 rows of `span` at a time: what is packed is worked on while it
+// is in L1.
+template <class Visit>
+HWY_INLINE void by_16_rows(Span span, Visit&& visit) {
+  for (int64_t i = span.begin; i < span.end; i += 16)
+    visit(Span{i, min_of(i + 16, span.end)}, i - span.begin);
 }
 
 struct F32Operands {
@@ -40,13 +54,19 @@ struct F32Operands {
   static HWY_INLINE void rows(const Rows& in, Span span, Matrix out) { pack_rows(in, span, out); }
   // The same rows as columns, D x rows; they pass through `scratch`.
   static HWY_INLINE void columns(const Rows& in, Span span, Matrix scratch, Matrix out) {
-    rows(in, span, scratch);
-    transpose(scratch, span.size(), in.cols, out);
+    by_16_rows(span, [&](Span few, int64_t first) {
+      rows(in, few, scratch);
+      transpose(scratch, few.size(), in.cols, out.from_col(first));
+    });
   }
   // Rows, with the depth across them; returns whether all numbers are finite.
   static HWY_INLINE bool values(const Rows& in, Span span, Matrix out) {
-    pack_rows(in, span, out);
-    return all_finite(out, span.size(), in.cols);
+    bool finite = true;
+    by_16_rows(span, [&](Span few, int64_t first) {
+      pack_rows(in, few, out.from_row(first));
+      finite &= all_finite(out.from_row(first), few.size(), in.cols);
+    });
+    return finite;
   }
   static HWY_INLINE Matrix values_from(Matrix values, int64_t row) { return values.from_row(row); }
   // The values of rows that `rows` has packed; may be the same.
@@ -58,9 +78,9 @@ struct F32Operands {
   // Turns a row of weights into an operand, in place.
   static HWY_INLINE void weights(float*, int64_t) {}
   // A step of the softmax, which leaves the weights as an operand, in place.
-  static HWY_INLINE void softmax(const Score& score, int64_t cols, float* s,
-                                 const SoftmaxRow& row) {
-    softmax_step(score, cols, s, row);
+  static HWY_INLINE F32Vec softmax(const Score& score, int64_t cols, float* s,
+                                   const SoftmaxRow& row) {
+    return softmax_lanes(score, cols, s, row);
   }
   static HWY_INLINE void multiply(Left a, Right b, Matrix c, Extent e, Store store) {
     gemm(a, b, c, e, store);
@@ -97,8 +117,8 @@ HWY_INLINE void zero_value_rows(Matrix values, int64_t used, int64_t cols) {
 template <int kParts>
 void convert_weights(const float* s, int64_t cols, float* out, int64_t part);
 template <int kParts>
-void softmax_step_to(const Score& score, int64_t cols, const float* s, const SoftmaxRow& row,
-                     float* out, int64_t part);
+F32Vec softmax_lanes_to(const Score& score, int64_t cols, const float* s, const SoftmaxRow& row,
+                        float* out, int64_t part);
 
 struct PairOperands {
   static constexpr int kParts = 1;
@@ -115,8 +135,10 @@ struct PairOperands {
   }
   static HWY_INLINE void columns(const Rows& in, Span span, Matrix scratch, Matrix out) {
     const Matrix packed = {scratch.data, pairs_of(in.cols)};
-    rows(in, span, packed);
-    transpose(packed, span.size(), packed.stride, out);
+    by_16_rows(span, [&](Span few, int64_t first) {
+      rows(in, few, packed);
+      transpose(packed, few.size(), packed.stride, out.from_col(first));
+    });
   }
   // Rows 2i and 2i + 1 become row i of pairs.
   static HWY_INLINE bool values(const Rows& in, Span span, Matrix out) {
@@ -164,9 +186,9 @@ struct PairOperands {
       }
   }
   static HWY_INLINE void weights(float* s, int64_t cols) { convert_weights<1>(s, cols, s, 0); }
-  static HWY_INLINE void softmax(const Score& score, int64_t cols, float* s,
-                                 const SoftmaxRow& row) {
-    softmax_step_to<1>(score, cols, s, row, s, 0);
+  static HWY_INLINE F32Vec softmax(const Score& score, int64_t cols, float* s,
+                                   const SoftmaxRow& row) {
+    return softmax_lanes_to<1>(score, cols, s, row, s, 0);
   }
   static HWY_INLINE void multiply(Left a, Right b, Matrix c, Extent e, Store store) {
     gemm<PairMultiplyAdd>(a, b, c, {e.rows, e.cols, ceil_div(e.depth, int64_t{2})}, store);

@@ -94,36 +94,48 @@ HWY_INLINE void zero_rows(Matrix m, int64_t rows, int64_t cols) {
   for (int64_t r = 0; r < rows; ++r) std::memset(m.row(r), 0, sizeof(float) * padded(cols));
 }
 
+#if HWY_TARGET != HWY_SCALAR  // more than one lane
+// Four numbers from each address, in a 128-bit block of the vector each.
+template <int kBlocks>
+HWY_INLINE F32Vec load_blocks(const float* const (&from)[kBlocks]) {
+  const F32Tag d;
+  F32Vec v = hn::LoadDup128(d, from[0]);
+  for (int b = 1; b < kBlocks; ++b) {
+    const auto from_block = hn::Ge(hn::Iota(d, 0.0f), hn::Set(d, 4.0f * b));
+    v = hn::IfThenElse(from_block, hn::LoadDup128(d, from[b]), v);
+  }
+  return v;
+}
+#endif
+
 // out(c, r) = in(r, c) for r < rows, zero for r up to padded(rows); c runs over padded(cols).
-// Four rows at a time: 4 x 4 blocks are transposed within 128-bit lanes, then stored one by one.
+// A vector of rows at a time: 4 x 4 numbers are transposed within each 128-bit block.
 HWY_INLINE void transpose(Matrix in, int64_t rows, int64_t cols, Matrix out) {
-#if HWY_TARGET == HWY_SCALAR  // one lane: no blocks
+#if HWY_TARGET == HWY_SCALAR
   for (int64_t c = 0; c < padded(cols); ++c)
     for (int64_t r = 0; r < padded(rows); ++r) out.row(c)[r] = r < rows ? in.row(r)[c] : 0.0f;
 #else
   const F32Tag d;
-  const hn::FixedTag<float, 4> d4;
-  const int64_t lanes = hn::Lanes(d);
-  alignas(64) static constexpr float kZeros[256] = {};  // stands in for rows past the last
-  HWY_ALIGN float block[4 * hn::MaxLanes(F32Tag())];
-  for (int64_t r = 0; r < padded(rows); r += 4) {
-    const float* src[4];
-    int64_t step[4];
-    for (int i = 0; i < 4; ++i) {
-      src[i] = r + i < rows ? in.row(r + i) : kZeros;
-      step[i] = r + i < rows ? 1 : 0;
-    }
-    for (int64_t c = 0; c < padded(cols); c += lanes) {
-      const F32Vec a0 = hn::Load(d, src[0] + c * step[0]), a1 = hn::Load(d, src[1] + c * step[1]);
-      const F32Vec a2 = hn::Load(d, src[2] + c * step[2]), a3 = hn::Load(d, src[3] + c * step[3]);
-      const F32Vec l02 = hn::InterleaveLower(d, a0, a2), l13 = hn::InterleaveLower(d, a1, a3);
-      const F32Vec u02 = hn::InterleaveUpper(d, a0, a2), u13 = hn::InterleaveUpper(d, a1, a3);
-      hn::Store(hn::InterleaveLower(d, l02, l13), d, block);
-      hn::Store(hn::InterleaveUpper(d, l02, l13), d, block + lanes);
-      hn::Store(hn::InterleaveLower(d, u02, u13), d, block + 2 * lanes);
-      hn::Store(hn::InterleaveUpper(d, u02, u13), d, block + 3 * lanes);
-      for (int64_t k = 0; k < lanes; ++k)
-        hn::StoreU(hn::Load(d4, block + (k % 4) * lanes + (k / 4) * 4), d4, out.row(c + k) + r);
+  constexpr int kBlocks = hn::MaxLanes(F32Tag()) / 4;
+  alignas(64) static constexpr float kZeros[4] = {};  // stands in for rows past the last
+  for (int64_t r = 0; r < padded(rows); r += 4 * kBlocks) {
+    const bool whole = r + 4 * kBlocks <= rows;
+    for (int64_t c = 0; c < padded(cols); c += 4) {
+      F32Vec a[4];
+      for (int i = 0; i < 4; ++i) {
+        const float* from[kBlocks];
+        for (int b = 0; b < kBlocks; ++b)
+          from[b] = whole || r + 4 * b + i < rows ? in.row(r + 4 * b + i) + c : kZeros;
+        a[i] = load_blocks(from);
+      }
+      const F32Vec l02 = hn::InterleaveLower(d, a[0], a[2]);
+      const F32Vec l13 = hn::InterleaveLower(d, a[1], a[3]);
+      const F32Vec u02 = hn::InterleaveUpper(d, a[0], a[2]);
+      const F32Vec u13 = hn::InterleaveUpper(d, a[1], a[3]);
+      hn::Store(hn::InterleaveLower(d, l02, l13), d, out.row(c) + r);
+      hn::Store(hn::InterleaveUpper(d, l02, l13), d, out.row(c + 1) + r);
+      hn::Store(hn::InterleaveLower(d, u02, u13), d, out.row(c + 2) + r);
+      hn::Store(hn::InterleaveUpper(d, u02, u13), d, out.row(c + 3) + r);
     }
   }
 #endif

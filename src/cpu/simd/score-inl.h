@@ -106,22 +106,37 @@ HWY_INLINE void score_row(const Score& score, int64_t q, Span k, TileClass c, fl
 // The largest of the scores that fall to each lane.
 HWY_INLINE F32Vec max_of_lanes(const float* s, int64_t cols) {
   const F32Tag d;
-  F32Vec m = hn::Set(d, kMinusInf);
-  for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) m = hn::Max(m, hn::Load(d, s + j));
-  return m;
+  const int64_t lanes = hn::Lanes(d);
+  F32Vec even = hn::Set(d, kMinusInf), odd = even;  // two chains: one would wait for each Max
+  int64_t j = 0;
+  for (; j + 2 * lanes <= padded(cols); j += 2 * lanes) {
+    even = hn::Max(even, hn::Load(d, s + j));
+    odd = hn::Max(odd, hn::Load(d, s + j + lanes));
+  }
+  if (j < padded(cols)) even = hn::Max(even, hn::Load(d, s + j));
+  return hn::Max(even, odd);
 }
 
-// s = exp2((s - shift) * unit); returns the sum. -inf gives 0.
-HWY_INLINE float exp2_row(float unit, float shift, int64_t cols, float* s) {
+// s = exp2((s - shift) * unit); returns the sum of each lane. -inf gives 0.
+HWY_INLINE F32Vec exp2_row(const Score& score, float shift, int64_t cols, float* s) {
   const F32Tag d;
-  const F32Vec u = hn::Set(d, unit), m = hn::Set(d, shift);
-  F32Vec sum = hn::Zero(d);
-  for (int64_t j = 0; j < padded(cols); j += hn::Lanes(d)) {
-    const F32Vec p = exp2<Exponent::kBelow128>(d, hn::Mul(hn::Sub(hn::Load(d, s + j), m), u));
-    hn::Store(p, d, s + j);
-    sum = hn::Add(sum, p);
+  const int64_t lanes = hn::Lanes(d);
+  const RowExp2<5> weight(shift, score.unit, score.lowest);
+  F32Vec even = hn::Zero(d), odd = even;
+  int64_t j = 0;
+  for (; j + 2 * lanes <= padded(cols); j += 2 * lanes) {
+    const F32Vec x = weight(hn::Load(d, s + j)), y = weight(hn::Load(d, s + j + lanes));
+    hn::Store(x, d, s + j);
+    hn::Store(y, d, s + j + lanes);
+    even = hn::Add(even, x);
+    odd = hn::Add(odd, y);
   }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
+  if (j < padded(cols)) {
+    const F32Vec x = weight(hn::Load(d, s + j));
+    hn::Store(x, d, s + j);
+    even = hn::Add(even, x);
+  }
+  return hn::Add(even, odd);
 }
 
 // One step of the online softmax: logits become weights relative to the row's new maximum, and what
@@ -147,9 +162,47 @@ HWY_INLINE float raise_max(const Score& score, F32Vec lanes, const SoftmaxRow& r
   }
   return softmax_shift(state.max);
 }
+// Returns what the sum grows by, lane by lane.
+HWY_INLINE F32Vec softmax_lanes(const Score& score, int64_t cols, float* s, const SoftmaxRow& row) {
+  return exp2_row(score, raise_max(score, max_of_lanes(s, cols), row), cols, s);
+}
 HWY_INLINE void softmax_step(const Score& score, int64_t cols, float* s, const SoftmaxRow& row) {
-  const float shift = raise_max(score, max_of_lanes(s, cols), row);
-  row.state.sum += exp2_row(score.unit, shift, cols, s);
+  row.state.sum += hn::GetLane(hn::SumOfLanes(F32Tag(), softmax_lanes(score, cols, s, row)));
+}
+
+// out[0 ... 4) = the lane sums of four vectors.
+HWY_INLINE void sum_lanes_of_4(const F32Vec (&v)[4], float* out) {
+#if HWY_TARGET == HWY_SCALAR  // one lane
+  for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(v[i]);
+#else
+  const F32Tag d;
+  const F32Vec v02 =
+      hn::Add(hn::InterleaveLower(d, v[0], v[2]), hn::InterleaveUpper(d, v[0], v[2]));
+  const F32Vec v13 =
+      hn::Add(hn::InterleaveLower(d, v[1], v[3]), hn::InterleaveUpper(d, v[1], v[3]));
+  // Every 128-bit block of this holds its own part of the four sums, in order.
+  const F32Vec blocks = hn::Add(hn::InterleaveLower(d, v02, v13), hn::InterleaveUpper(d, v02, v13));
+  HWY_ALIGN float parts[hn::MaxLanes(F32Tag())];
+  hn::Store(blocks, d, parts);
+  const hn::FixedTag<float, 4> d4;
+  auto sum = hn::Load(d4, parts);
+  for (std::size_t i = 4; i < hn::Lanes(d); i += 4) sum = hn::Add(sum, hn::Load(d4, parts + i));
+  hn::StoreU(sum, d4, out);
+#endif
+}
+
+// Adds to each row's sum what softmax_lanes gave, which lies in `lane_sums` row by row, in whole
+// groups of four rows: four of them are reduced for the price of one.
+HWY_INLINE void add_lane_sums(const float* lane_sums, int64_t rows, SoftmaxState* state) {
+  const F32Tag d;
+  const int64_t lanes = hn::Lanes(d);
+  for (int64_t r = 0; r < rows; r += 4) {
+    F32Vec v[4];
+    for (int i = 0; i < 4; ++i) v[i] = hn::Load(d, lane_sums + (r + i) * lanes);
+    float sums[4];
+    sum_lanes_of_4(v, sums);
+    for (int64_t i = 0; i < min_of<int64_t>(4, rows - r); ++i) state[r + i].sum += sums[i];
+  }
 }
 
 // z(r, c) = 1 / (1 - p) for kept elements, 0 for dropped ones; q and k start on multiples of 16.
