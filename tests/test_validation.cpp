@@ -190,7 +190,7 @@ TEST_F(TensorValidation, OutputsApartFromInputsAndEachOther) {
   check(make_case(), [](Workload& w) { w.grads.dv.data = w.in.bias.data; },
         {false, true, {"dv overlaps bias"}});
   check_gradient([](Gradients& g) { g.dq.data = g.d_o.data; }, {"dq overlaps "});
-  check_gradient([](Gradients& g) { g.dk.data = g.dv.data; }, {"dk overlaps dv"});
+  check_gradient([](Gradients& g) { g.dv.data = g.dk.data; }, {"dk overlaps dv"});
 }
 
 TEST_F(TensorValidation, NullPointers) {

@@ -1,6 +1,8 @@
 #include "cpu/head.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace tilewise::cpu {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cpu/machine.h"
 #include "cpu/simd/matrix.h"
 
 namespace tilewise::cpu {
@@ -13,11 +14,25 @@ std::int64_t fit(std::int64_t tile, std::int64_t length) {
 }
 
 std::int64_t key_tile(const Problem& problem) {
-  // K^T, V and a panel of scores share L2 with the query tile. Whole column blocks of the products
-  // (48 and 24 floats), and no power of two, whose rows would crowd into few sets of L1: 192 runs
-  // 6% ahead of 128 and 15% ahead of 256 on Zen 5.
+  // Whole column blocks of the products (48 and 24 floats), and no power of two, whose rows would
+  // crowd into few sets of L1: 192 runs 6% ahead of 128 and 15% ahead of 256 on Zen 5.
+  constexpr std::int64_t kLong = 192, kShort = 96;
+  // K, K^T, V^T, dK and dV of a backward's key tile take half of L2; a forward needs less.
   const std::int64_t d = std::max(problem.head_dim, problem.head_dim_v);
-  return fit(d <= 128 ? 192 : 96, problem.seq_kv);
+  const std::int64_t bytes = 5 * kLong * d * static_cast<std::int64_t>(sizeof(float));
+  return fit(bytes <= machine().l2_bytes / 2 ? kLong : kShort, problem.seq_kv);
+}
+
+// Rows whose Q and O stay in L2 beside a key tile.
+std::int64_t long_query_tile(const Problem& problem) {
+  return std::max(problem.head_dim, problem.head_dim_v) <= 128 ? 1024 : 512;
+}
+
+// Work items of a forward, of which each thread should find a few, so that none waits long for the
+// last.
+constexpr int kItemsPerThread = 4;
+std::int64_t items(const Problem& problem, std::int64_t heads, std::int64_t tile_q) {
+  return std::max<std::int64_t>(1, problem.batch * heads) * ceil_div(problem.seq_q, tile_q);
 }
 
 }  // namespace
@@ -32,12 +47,19 @@ int worthwhile_threads(double flops, double bytes, int most) {
 // A long query tile shares the packing of K and V among more rows; a short one gives every thread
 // something to do. A row's numbers don't depend on the query tile, so this may look at the threads.
 Tiles forward_tiles(const Problem& problem, const Options& options, int threads) {
-  const std::int64_t d = std::max(problem.head_dim, problem.head_dim_v);
-  std::int64_t q = d <= 128 ? 1024 : 512;
-  const std::int64_t heads = std::max<std::int64_t>(1, problem.batch * problem.heads_q);
-  while (q > 32 && heads * ceil_div(problem.seq_q, q) < 4 * threads) q /= 2;
+  std::int64_t q = long_query_tile(problem);
+  while (q > 32 && items(problem, problem.heads_q, q) < kItemsPerThread * threads) q /= 2;
   return {options.tile_q ? options.tile_q : fit(q, problem.seq_q),
           options.tile_kv ? options.tile_kv : key_tile(problem)};
+}
+
+std::int64_t heads_together(const Problem& problem, std::int64_t tile_q, int threads) {
+  const std::int64_t group = problem.heads_q / std::max<std::int64_t>(1, problem.heads_kv);
+  std::int64_t heads = std::min({group, kMostHeads, long_query_tile(problem) / tile_q});
+  while (heads > 1 && (group % heads != 0 || items(problem, problem.heads_q / heads, tile_q) <
+                                                 kItemsPerThread * threads))
+    --heads;
+  return std::max<std::int64_t>(1, heads);
 }
 
 bool has_few_queries(const Problem& problem) {

@@ -21,6 +21,10 @@ inline constexpr std::int64_t kFewQueries = 16;
 int worthwhile_threads(double flops, double bytes, int most);
 
 Tiles forward_tiles(const Problem& problem, const Options& options, int threads);
+// How many query heads of a group the fa2 kernel brings to a packed key tile one after another: as
+// many as fill up a long query tile, if every thread still finds something to do.
+inline constexpr std::int64_t kMostHeads = 16;
+std::int64_t heads_together(const Problem& problem, std::int64_t tile_q, int threads);
 // For the split kernel: tile_kv keys to a split. Splits decide the order of sums, so they depend on
 // the problem alone.
 Tiles split_tiles(const Problem& problem, const Options& options, int threads);

@@ -130,8 +130,9 @@ class TileAttention {
 };
 
 template <class Operands>
-HWY_INLINE void attend_in_tiles(const Head& head, const Panel& at, const ForwardTiles& tiles) {
-  TileAttention<Operands>(head, at, tiles.query, tiles.key, tiles.panel).run();
+HWY_INLINE void attend_in_tiles(const Head& head, const Panel& at, const QueryTile& query,
+                                const ForwardTiles& tiles) {
+  TileAttention<Operands>(head, at, query, tiles.key, tiles.panel).run();
 }
 
 #endif  // TILEWISE_BF16_DOT

@@ -1,6 +1,7 @@
 // fa2: queries outside, keys inside (FlashAttention-2, Dao 2023, algorithm 1). Threads share
 // (sequence, head, query tile) items; a query tile stays in L2 while the keys stream past, and
-// O leaves once, normalized.
+// O leaves once, normalized. Short query tiles of a group's heads go together, so that each key
+// tile is packed for all of them.
 
 // clang-format off
 #if defined(TILEWISE_CPU_KERNELS_FORWARD_FA2_INL_H_) == defined(HWY_TARGET_TOGGLE)  // per target
@@ -15,47 +16,73 @@
 #include "cpu/kernels/table.h"
 #include "cpu/kernels/work.h"
 #include "cpu/parallel.h"
+#include "cpu/tiles.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tilewise::cpu::HWY_NAMESPACE {
 
+// A query head and where its results go.
+struct QueryHead {
+  Head head;
+  Rows o;
+  StatRows lse;
+};
+
+// Query heads of one group, whose query tiles lie one after another.
 template <class Operands>
 struct Fa2Visitor {
-  const Head& head;
-  const Rows& o;
-  const StatRows* lse;
+  const ForwardJob& job;
+  const QueryHead* heads;
+  const int64_t count;
   ForwardTiles& tiles;
 
-  void load_q(Span q) { begin_queries<Operands>(head, q, tiles.query); }
-  void step(Span q, Span k, TileClass c) {
-    load_keys<Operands>(head, k, tiles.key);
-    if constexpr (requires { typename Operands::Product; })
-      attend_in_tiles<Operands>(head, {q, k, c}, tiles);
-    else
-      attend<Operands>(head, {q, k, c}, tiles.query, tiles.key, tiles.panel[0]);
+  QueryTile query(int64_t i) const { return tiles.query.from_row(i * job.pass.tile_q); }
+  const StatRows* lse(int64_t i) const { return job.out.lse.given() ? &heads[i].lse : nullptr; }
+
+  void load_q(Span q) {
+    for (int64_t i = 0; i < count; ++i) begin_queries<Operands>(heads[i].head, q, query(i));
   }
-  void store_o(Span q) { finish_queries(head.score, q, tiles.query, o, lse); }
+  void step(Span q, Span k, TileClass c) {
+    load_keys<Operands>(heads->head, k, tiles.key);
+    for (int64_t i = 0; i < count; ++i)
+      if constexpr (requires { typename Operands::Product; })
+        attend_in_tiles<Operands>(heads[i].head, {q, k, c}, query(i), tiles);
+      else
+        attend<Operands>(heads[i].head, {q, k, c}, query(i), tiles.key, tiles.panel[0]);
+  }
+  void store_o(Span q) {
+    for (int64_t i = 0; i < count; ++i)
+      finish_queries(heads[i].head.score, q, query(i), heads[i].o, lse(i));
+  }
+  void finish_slot() {
+    for (int64_t i = 0; i < count; ++i) finish_unused(heads[i].head, heads[i].o, lse(i));
+  }
 };
 
 template <class Operands>
 void run_fa2(const ForwardJob& job) {
   const Problem& problem = job.problem;
   const std::vector<Sequence> seqs = sequences(problem, job.in);
-  const WorkList work(seqs, &Sequence::q_slot, job.pass.tile_q, problem.heads_q);
+  const int64_t together = heads_together(problem, job.pass.tile_q, job.pass.threads);
+  const WorkList work(seqs, &Sequence::q_slot, job.pass.tile_q, problem.heads_q / together);
   const int64_t thread_bytes = forward_fa2_bytes(problem, job.pass);
   parallel_for(work.size(), job.pass.threads, [&](int64_t i, int thread) {
     [[maybe_unused]] const typename Operands::Session session;
     const WorkItem item = work.longest_first(i);
     const Sequence& seq = seqs[item.sequence];
     Arena arena(static_cast<std::byte*>(job.workspace) + thread * thread_bytes);
-    ForwardTiles tiles = carve_forward(arena, problem, job.pass, Operands::kParts);
-    const Head head = make_head(problem, job.in, seq, item.head);
-    const Rows o = head_rows(problem, job.out.o, seq, Side::kQuery, item.head);
-    const StatRows lse = stat_rows(problem, job.out.lse, seq, item.head);
-    Fa2Visitor<Operands> visitor{head, o, job.out.lse.given() ? &lse : nullptr, tiles};
-    const TileGrid grid = {head.score.mask, job.pass.tile_q, job.pass.tile_kv};
+    ForwardTiles tiles = carve_forward(arena, problem, job.pass, Operands::kParts, together);
+    QueryHead heads[kMostHeads];
+    for (int64_t j = 0; j < together; ++j) {
+      const int64_t head = item.head * together + j;
+      heads[j] = {make_head(problem, job.in, seq, head),
+                  head_rows(problem, job.out.o, seq, Side::kQuery, head),
+                  stat_rows(problem, job.out.lse, seq, head)};
+    }
+    Fa2Visitor<Operands> visitor{job, heads, together, tiles};
+    const TileGrid grid = {heads->head.score.mask, job.pass.tile_q, job.pass.tile_kv};
     if (item.tile < grid.q_tiles()) walk_fa2(grid, grid.q_span(item.tile), visitor);
-    if (item.tile == 0) finish_unused(head, o, visitor.lse);
+    if (item.tile == 0) visitor.finish_slot();
   });
 }
 

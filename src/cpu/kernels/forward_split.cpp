@@ -98,17 +98,17 @@ struct SplitPass {
 
   void run(Span keys) {
     if (grid.blocks == 0) return;
-    const int64_t few_keys = 16 / size_of(block(0).heads->k.dtype);  // 16 KiB of 8 heads' rows
+    const int64_t few = few_keys(block(0).heads->k.dtype);
     for (int64_t b = 0; b < grid.blocks; ++b) begin(b);
     for (int64_t k = keys.begin; k < keys.end; k += kSplitKeys) {
       const Span tile = {k, min_of(k + kSplitKeys, keys.end)};
-      for (int64_t j = k; j < tile.end; j += few_keys)
+      for (int64_t j = k; j < tile.end; j += few)
         for (int64_t b = 0; b < grid.blocks; ++b)
-          scores(b, tile, {j, min_of(j + few_keys, tile.end)});
+          scores(b, tile, {j, min_of(j + few, tile.end)});
       for (int64_t b = 0; b < grid.blocks; ++b) weights(b, tile);
-      for (int64_t j = k; j < tile.end; j += few_keys)
+      for (int64_t j = k; j < tile.end; j += few)
         for (int64_t b = 0; b < grid.blocks; ++b)
-          values(b, tile, {j, min_of(j + few_keys, tile.end)});
+          values(b, tile, {j, min_of(j + few, tile.end)});
     }
   }
 };

@@ -86,9 +86,10 @@ inline PanelScratch carve_panel(Arena& arena, const Problem& p, int64_t keys, Pa
   return t;
 }
 
-inline ForwardTiles carve_forward(Arena& arena, const Problem& p, const PassPlan& pass,
-                                  Parts parts) {
-  ForwardTiles t = {carve_query(arena, p, pass.tile_q, parts),
+// `heads`: query tiles that lie one after another.
+inline ForwardTiles carve_forward(Arena& arena, const Problem& p, const PassPlan& pass, Parts parts,
+                                  int64_t heads = 1) {
+  ForwardTiles t = {carve_query(arena, p, saturated_product(heads, pass.tile_q), parts),
                     carve_key(arena, p, pass.tile_kv, parts),
                     {carve_panel(arena, p, pass.tile_kv, parts), {}}};
   if (parts != 0) t.panel[1] = carve_panel(arena, p, pass.tile_kv, parts);

@@ -36,7 +36,6 @@ SplitPartials carve_partials(Arena& arena, const Problem& p, const PassPlan& pas
 }
 
 SplitTiles carve_split(Arena& arena, const Problem& p, const PassPlan& pass) {
-  constexpr int64_t kFewKeys = 8;
   const int64_t blocks = split_grid(p, pass).blocks,
                 rows = saturated_product(blocks, rows_of(p, pass));
   return {arena.take<Head>(p.heads_q),
@@ -44,7 +43,7 @@ SplitTiles carve_split(Arena& arena, const Problem& p, const PassPlan& pass) {
           arena.take<bool>(blocks),
           arena.matrix(rows, p.head_dim),
           arena.matrix(rows, kSplitKeys),
-          arena.matrix(kFewKeys, max_of(p.head_dim, p.head_dim_v)),
+          arena.matrix(few_keys(p.dtype), max_of(p.head_dim, p.head_dim_v)),
           arena.matrix(p.dropout_p > 0 ? 16 : 0, kSplitKeys),
           {{}, arena.matrix(1, p.head_dim_v), arena.take<SoftmaxState>(1)}};
 }

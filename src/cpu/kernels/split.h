@@ -49,13 +49,18 @@ struct SplitPartials {
 };
 SplitPartials carve_partials(Arena& arena, const Problem& problem, const PassPlan& pass);
 
+// Keys of a head that are worked on before those of the next: 8 heads' rows of 128 numbers are 32 KiB.
+constexpr int64_t few_keys(DType dtype) {
+  return 32 / size_of(dtype);
+}
+
 // What a thread works on.
 struct SplitTiles {
   Head* heads;         // all query heads of a sequence
   SplitBlock* blocks;  // all blocks of it
   bool* hides;         // for each block: do its queries see only part of the tile?
   Matrix q, s;         // for each block: queries x D, queries x kSplitKeys
-  Matrix packed;       // a few rows of K or V, where they can't be read in place
+  Matrix packed;       // few_keys rows of K or V, where they can't be read in place
   Matrix z;            // 16 x keys: dropout factors
   QueryTile whole;     // one query, for the merge
 };

@@ -8,9 +8,10 @@ namespace tilewise::cpu {
 
 // Room for either kind of operand: numbers that cannot be split run in f32.
 std::int64_t forward_fa2_bytes(const Problem& problem, const PassPlan& pass) {
+  const std::int64_t heads = heads_together(problem, pass.tile_q, pass.threads);
   Arena f32, parts;
-  carve_forward(f32, problem, pass, 0);
-  carve_forward(parts, problem, pass, operand_parts(problem, pass));
+  carve_forward(f32, problem, pass, 0, heads);
+  carve_forward(parts, problem, pass, operand_parts(problem, pass), heads);
   return max_of(f32.bytes(), parts.bytes());
 }
 

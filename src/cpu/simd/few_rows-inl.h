@@ -24,14 +24,21 @@ HWY_INLINE bool whole_vectors(int64_t cols) {
   return cols % static_cast<int64_t>(hn::Lanes(F32Tag())) == 0;
 }
 
-// Asks for the lines of the row that is read some KiB of memory after row i. The hardware's
-// prefetchers stop at page boundaries, and the rows of a few heads fill a page.
-HWY_INLINE void prefetch_row(const Rows& rows, int64_t i) {
-  constexpr int64_t kLine = 64, kAhead = 8192;
+// Reads a vector of a row, and asks for the line that lies as far into the row read some KiB of
+// memory later: the hardware's prefetchers stop at page boundaries, and the rows of a few heads fill
+// a page. One line at a time, beside the arithmetic: a row's lines at once would have to wait for
+// each other.
+HWY_INLINE int64_t bytes_ahead(const Rows& rows) {
+  constexpr int64_t kAhead = 8192;
   const int64_t stride = max_of<int64_t>(1, rows.stride * size_of(rows.dtype));
-  const int64_t ahead = std::clamp<int64_t>(kAhead / stride, 16 / size_of(rows.dtype), 16);
-  const auto* const data = static_cast<const std::byte*>(rows.row(i + ahead));
-  for (int64_t b = 0; b < rows.cols * size_of(rows.dtype); b += kLine) hwy::Prefetch(data + b);
+  return stride * std::clamp<int64_t>(kAhead / stride, 16 / size_of(rows.dtype), 16);
+}
+template <DType kType>
+HWY_INLINE F32Vec stream_f32(const void* row, int64_t col, int64_t ahead) {
+  constexpr int64_t kLine = 64;
+  const int64_t at = col * size_of(kType);
+  if (at % kLine == 0) hwy::Prefetch(static_cast<const std::byte*>(row) + ahead + at);
+  return load_f32<kType>(row, col);
 }
 
 // S(r, j) for kRows queries and keys `key` ... `key` + 4; keys past `last` repeat it.
@@ -39,6 +46,7 @@ template <DType kType, int kRows>
 HWY_INLINE void dot_block(Matrix q, const Rows& k, int64_t key, int64_t last, float* s,
                           int64_t s_stride) {
   const F32Tag d;
+  const int64_t ahead = bytes_ahead(k);
   const void* rows[4];
   for (int j = 0; j < 4; ++j) rows[j] = k.row(min_of(key + j, last));
   F32Vec acc[kRows][4];
@@ -46,7 +54,7 @@ HWY_INLINE void dot_block(Matrix q, const Rows& k, int64_t key, int64_t last, fl
     for (int j = 0; j < 4; ++j) acc[r][j] = hn::Zero(d);
   for (int64_t c = 0; c < k.cols; c += hn::Lanes(d)) {
     F32Vec x[4];
-    for (int j = 0; j < 4; ++j) x[j] = load_f32<kType>(rows[j], c);
+    for (int j = 0; j < 4; ++j) x[j] = stream_f32<kType>(rows[j], c, ahead);
     for (int r = 0; r < kRows; ++r) {
       const F32Vec a = hn::Load(d, q.row(r) + c);
       for (int j = 0; j < 4; ++j) acc[r][j] = hn::MulAdd(a, x[j], acc[r][j]);
@@ -60,7 +68,6 @@ HWY_INLINE void few_scores(Matrix q, int64_t queries, const Rows& k, Span at, Ma
   with_dtype(k.dtype, [&](auto type) {
     constexpr DType kType = decltype(type)::value;
     for (int64_t j = at.begin; j < at.end; j += 4) {
-      for (int64_t i = j; i < min_of(j + 4, at.end); ++i) prefetch_row(k, i);
       float* const out = s.data + (j - at.begin);
       int64_t r = 0;
       for (; r + 4 <= queries; r += 4)
@@ -75,6 +82,7 @@ HWY_INLINE void few_scores(Matrix q, int64_t queries, const Rows& k, Span at, Ma
 template <DType kType, int kRows, int kVecs>
 HWY_INLINE void value_block(Matrix p, const Rows& v, Span at, int64_t col, Matrix o) {
   const F32Tag d;
+  const int64_t ahead = bytes_ahead(v);
   const int64_t lanes = hn::Lanes(d);
   F32Vec acc[kRows][kVecs];
   for (int r = 0; r < kRows; ++r)
@@ -84,7 +92,7 @@ HWY_INLINE void value_block(Matrix p, const Rows& v, Span at, int64_t col, Matri
     F32Vec weight[kRows];
     for (int r = 0; r < kRows; ++r) weight[r] = hn::Set(d, p.row(r)[j]);
     for (int i = 0; i < kVecs; ++i) {
-      const F32Vec x = load_f32<kType>(row, col + i * lanes);
+      const F32Vec x = stream_f32<kType>(row, col + i * lanes, ahead);
       for (int r = 0; r < kRows; ++r) acc[r][i] = hn::MulAdd(weight[r], x, acc[r][i]);
     }
   }
@@ -116,7 +124,6 @@ HWY_INLINE void value_columns(Matrix p, int64_t queries, const Rows& v, Span at,
 // (with 16 registers: half of that) stay in registers while the keys stream past.
 HWY_INLINE void few_values(Matrix p, int64_t queries, const Rows& v, Span at, Matrix o) {
   constexpr int kVecs = HWY_MAX_BYTES >= 64 ? 8 : 4;
-  for (int64_t j = at.begin; j < at.end; ++j) prefetch_row(v, j);
   with_dtype(v.dtype, [&](auto type) {
     value_columns<decltype(type)::value, kVecs>(p, queries, v, at, 0, o);
   });
