@@ -12,7 +12,7 @@
 #endif
 // clang-format on
 
-#include "cpu/simd/score-inl.h"
+#include "cpu/simd/lane_sums-inl.h"
 #include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,21 +24,21 @@ HWY_INLINE bool whole_vectors(int64_t cols) {
   return cols % static_cast<int64_t>(hn::Lanes(F32Tag())) == 0;
 }
 
-// Reads a vector of a row, and asks for the line that lies as far into the row read some KiB of
-// memory later: the hardware's prefetchers stop at page boundaries, and the rows of a few heads fill
-// a page. One line at a time, beside the arithmetic: a row's lines at once would have to wait for
-// each other.
+// How far ahead of a row its memory is asked for, in bytes: the hardware's prefetchers stop at page
+// boundaries, and the rows of a few heads fill a page.
 HWY_INLINE int64_t bytes_ahead(const Rows& rows) {
   constexpr int64_t kAhead = 8192;
   const int64_t stride = max_of<int64_t>(1, rows.stride * size_of(rows.dtype));
   return stride * std::clamp<int64_t>(kAhead / stride, 16 / size_of(rows.dtype), 16);
 }
+
+// Vector i of a row from `row` on. With each line's first one, the line `ahead` of it is asked for:
+// one beside each few instructions, since all of a row's at once would wait for each other.
 template <DType kType>
-HWY_INLINE F32Vec stream_f32(const void* row, int64_t col, int64_t ahead) {
-  constexpr int64_t kLine = 64;
-  const int64_t at = col * size_of(kType);
-  if (at % kLine == 0) hwy::Prefetch(static_cast<const std::byte*>(row) + ahead + at);
-  return load_f32<kType>(row, col);
+HWY_INLINE F32Vec stream_f32(const std::byte* row, int64_t i, int64_t ahead) {
+  constexpr int64_t kLine = 64, kBytes = hn::MaxLanes(F32Tag()) * size_of(kType);
+  if (i * kBytes % kLine == 0) hwy::Prefetch(row + i * kBytes + ahead);
+  return load_f32<kType>(row + i * kBytes, 0);
 }
 
 // S(r, j) for kRows queries and keys `key` ... `key` + 4; keys past `last` repeat it.
@@ -47,20 +47,25 @@ HWY_INLINE void dot_block(Matrix q, const Rows& k, int64_t key, int64_t last, fl
                           int64_t s_stride) {
   const F32Tag d;
   const int64_t ahead = bytes_ahead(k);
-  const void* rows[4];
-  for (int j = 0; j < 4; ++j) rows[j] = k.row(min_of(key + j, last));
+  const std::byte* rows[4];
+  for (int j = 0; j < 4; ++j)
+    rows[j] = static_cast<const std::byte*>(k.row(min_of(key + j, last)));
   F32Vec acc[kRows][4];
   for (int r = 0; r < kRows; ++r)
     for (int j = 0; j < 4; ++j) acc[r][j] = hn::Zero(d);
-  for (int64_t c = 0; c < k.cols; c += hn::Lanes(d)) {
+  const int64_t lanes = hn::Lanes(d), vecs = k.cols / lanes;
+  for (int64_t i = 0; i < vecs; ++i) {
     F32Vec x[4];
-    for (int j = 0; j < 4; ++j) x[j] = stream_f32<kType>(rows[j], c, ahead);
+    for (int j = 0; j < 4; ++j) x[j] = stream_f32<kType>(rows[j], i, ahead);
     for (int r = 0; r < kRows; ++r) {
-      const F32Vec a = hn::Load(d, q.row(r) + c);
+      const F32Vec a = hn::Load(d, q.row(r) + i * lanes);
       for (int j = 0; j < 4; ++j) acc[r][j] = hn::MulAdd(a, x[j], acc[r][j]);
     }
   }
-  for (int r = 0; r < kRows; ++r) sum_lanes_of_4(acc[r], s + r * s_stride);
+  if constexpr (kRows == 4)
+    sum_lanes(acc, s, s_stride);
+  else
+    for (int r = 0; r < kRows; ++r) sum_lanes(acc[r], s + r * s_stride);
 }
 
 // S = Q K^T for keys `at`; S has room for a multiple of 4 columns.
@@ -82,17 +87,18 @@ HWY_INLINE void few_scores(Matrix q, int64_t queries, const Rows& k, Span at, Ma
 template <DType kType, int kRows, int kVecs>
 HWY_INLINE void value_block(Matrix p, const Rows& v, Span at, int64_t col, Matrix o) {
   const F32Tag d;
-  const int64_t ahead = bytes_ahead(v);
+  const int64_t ahead = bytes_ahead(v), step = v.stride * size_of(kType);
   const int64_t lanes = hn::Lanes(d);
+  const auto* row = static_cast<const std::byte*>(v.row(at.begin)) + col * size_of(kType);
+  const float* weights = p.data;  // of a key, a row of P apart
   F32Vec acc[kRows][kVecs];
   for (int r = 0; r < kRows; ++r)
     for (int i = 0; i < kVecs; ++i) acc[r][i] = hn::Zero(d);
-  for (int64_t j = 0; j < at.size(); ++j) {
-    const void* const row = v.row(at.begin + j);
+  for (int64_t j = 0; j < at.size(); ++j, row += step, ++weights) {
     F32Vec weight[kRows];
-    for (int r = 0; r < kRows; ++r) weight[r] = hn::Set(d, p.row(r)[j]);
+    for (int r = 0; r < kRows; ++r) weight[r] = hn::Set(d, weights[r * p.stride]);
     for (int i = 0; i < kVecs; ++i) {
-      const F32Vec x = stream_f32<kType>(row, col + i * lanes, ahead);
+      const F32Vec x = stream_f32<kType>(row, i, ahead);
       for (int r = 0; r < kRows; ++r) acc[r][i] = hn::MulAdd(weight[r], x, acc[r][i]);
     }
   }

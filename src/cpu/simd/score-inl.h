@@ -16,6 +16,7 @@
 #include "core/softmax_state.h"
 #include "cpu/head.h"
 #include "cpu/simd/exp2-inl.h"
+#include "cpu/simd/lane_sums-inl.h"
 #include "cpu/simd/pack-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 
@@ -170,38 +171,17 @@ HWY_INLINE void softmax_step(const Score& score, int64_t cols, float* s, const S
   row.state.sum += hn::GetLane(hn::SumOfLanes(F32Tag(), softmax_lanes(score, cols, s, row)));
 }
 
-// out[0 ... 4) = the lane sums of four vectors.
-HWY_INLINE void sum_lanes_of_4(const F32Vec (&v)[4], float* out) {
-#if HWY_TARGET == HWY_SCALAR  // one lane
-  for (int i = 0; i < 4; ++i) out[i] = hn::GetLane(v[i]);
-#else
-  const F32Tag d;
-  const F32Vec v02 =
-      hn::Add(hn::InterleaveLower(d, v[0], v[2]), hn::InterleaveUpper(d, v[0], v[2]));
-  const F32Vec v13 =
-      hn::Add(hn::InterleaveLower(d, v[1], v[3]), hn::InterleaveUpper(d, v[1], v[3]));
-  // Every 128-bit block of this holds its own part of the four sums, in order.
-  const F32Vec blocks = hn::Add(hn::InterleaveLower(d, v02, v13), hn::InterleaveUpper(d, v02, v13));
-  HWY_ALIGN float parts[hn::MaxLanes(F32Tag())];
-  hn::Store(blocks, d, parts);
-  const hn::FixedTag<float, 4> d4;
-  auto sum = hn::Load(d4, parts);
-  for (std::size_t i = 4; i < hn::Lanes(d); i += 4) sum = hn::Add(sum, hn::Load(d4, parts + i));
-  hn::StoreU(sum, d4, out);
-#endif
-}
-
 // Adds to each row's sum what softmax_lanes gave, which lies in `lane_sums` row by row, in whole
-// groups of four rows: four of them are reduced for the price of one.
+// groups of 16 rows: reduced together, they cost a third of what they do one by one.
 HWY_INLINE void add_lane_sums(const float* lane_sums, int64_t rows, SoftmaxState* state) {
   const F32Tag d;
-  const int64_t lanes = hn::Lanes(d);
-  for (int64_t r = 0; r < rows; r += 4) {
-    F32Vec v[4];
-    for (int i = 0; i < 4; ++i) v[i] = hn::Load(d, lane_sums + (r + i) * lanes);
-    float sums[4];
-    sum_lanes_of_4(v, sums);
-    for (int64_t i = 0; i < min_of<int64_t>(4, rows - r); ++i) state[r + i].sum += sums[i];
+  for (int64_t first = 0; first < rows; first += 16) {
+    F32Vec v[4][4];
+    for (int64_t r = 0; r < 16; ++r)
+      v[r / 4][r % 4] = hn::Load(d, lane_sums + (first + r) * hn::Lanes(d));
+    float sums[16];
+    sum_lanes(v, sums, 4);
+    for (int64_t r = 0; r < min_of<int64_t>(16, rows - first); ++r) state[first + r].sum += sums[r];
   }
 }
 
