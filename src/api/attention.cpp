@@ -1,7 +1,6 @@
 // forward and backward: check what the caller handed in, find the plan's row, run it.
 #include "tilewise/attention.hpp"
-
-#include <fmt/format.h>
+#include "core/format.h"
 
 #include <new>
 #include <optional>
@@ -29,7 +28,7 @@ Expected<Choice> find_choice(const PassPlan& pass) {
     if (pass.isa == tier.name) c.tier = &tier;
   if (c.row && c.tier) return c;
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("plan names kernel \"{}\" on isa \"{}\"; accepted: a plan as make_plan "
+                format_text("plan names kernel \"{}\" on isa \"{}\"; accepted: a plan as make_plan "
                             "returned it",
                             pass.kernel, pass.isa));
 }
@@ -50,7 +49,7 @@ Status with_problem(const Status& s, const Plan& plan) {
   thread_local std::optional<Problem> launched;
   if (s.ok()) launched = plan.problem;
   if (s.code() != StatusCode::kInternal) return s;
-  std::string message = fmt::format("{}; in {}", s.message(), problem_words(plan.problem));
+  std::string message = format_text("{}; in {}", s.message(), problem_words(plan.problem));
   if (launched) message += "; launched before: " + problem_words(*launched);
   return {s.code(), std::move(message)};
 }
@@ -70,7 +69,7 @@ Status cuda_backward(const Plan& plan, const Inputs& in, const Gradients& grads,
     return with_problem(*again, plan);
   if (plan.backward.kernel.empty())
     return {StatusCode::kUnsupported,
-            fmt::format("the plan has no backward kernel: {}",
+            format_text("the plan has no backward kernel: {}",
                         plan.backward.passed_over.empty() ? "none was planned"
                                                           : plan.backward.passed_over[0].reason)};
   Status s = check_inputs(plan, in);

@@ -1,5 +1,6 @@
 // The functions of tilewise.h: each converts, calls its C++ counterpart and turns what comes back
 // into a status and this thread's message. No exception leaves.
+#include "core/format.h"
 #include "tilewise/tilewise.h"
 
 #include <mutex>
@@ -58,14 +59,14 @@ tw_status guarded(Body&& body) noexcept {
 }
 
 Status null_pointer(const char* name) {
-  return invalid(fmt::format("{}: the pointer is null", name));
+  return invalid(format_text("{}: the pointer is null", name));
 }
 
 Expected<const PassPlan*> pass_of(const tw_plan* plan, std::int32_t pass) {
   if (!plan) return null_pointer("plan");
   if (pass == TW_FORWARD) return &plan->plan.forward;
   if (pass == TW_BACKWARD) return &plan->plan.backward;
-  return invalid(fmt::format("pass is {}; accepted are TW_FORWARD ({}) and TW_BACKWARD ({})", pass,
+  return invalid(format_text("pass is {}; accepted are TW_FORWARD ({}) and TW_BACKWARD ({})", pass,
                              int{TW_FORWARD}, int{TW_BACKWARD}));
 }
 
@@ -166,7 +167,7 @@ tw_status tw_plan_refusal(const tw_plan* plan, int32_t pass, int32_t index, cons
     if (!found.ok()) return found.status();
     const auto& refusals = (*found)->passed_over;
     if (index < 0 || static_cast<std::size_t>(index) >= refusals.size())
-      return invalid(fmt::format("index is {}; this pass has {} refusals", index, refusals.size()));
+      return invalid(format_text("index is {}; this pass has {} refusals", index, refusals.size()));
     if (!kernel || !reason) return null_pointer(kernel ? "reason" : "kernel");
     *kernel = refusals[index].kernel.c_str();
     *reason = refusals[index].reason.c_str();

@@ -1,6 +1,8 @@
 // Field by field, with the enums checked, since C can hand in any integer.
 #include "api/c_structs.h"
 
+#include "core/format.h"
+
 namespace tilewise {
 namespace {
 
@@ -12,7 +14,7 @@ struct Choice {
 
 Status check_choice(const Choice& c) {
   if (c.value >= c.first && c.value <= c.last) return {};
-  return invalid(fmt::format("{} is {}; accepted are {} to {} (see the enums of tilewise.h)",
+  return invalid(format_text("{} is {}; accepted are {} to {} (see the enums of tilewise.h)",
                              c.name, c.value, c.first, c.last));
 }
 
@@ -56,7 +58,7 @@ Status read_tensor(const char* name, const tw_tensor* given, Tensor& out) {
   if (s.ok() && t.data) s = check_choice({"rank", t.rank, 1, kMaxRank});
   const Expected<Device> device = read_device(t.device_kind, t.device_index);
   if (s = first_error(s, device.status()); !s.ok())
-    return {s.code(), fmt::format("{}: {}", name, s.message())};
+    return {s.code(), format_text("{}: {}", name, s.message())};
   out.data = t.data;
   out.dtype = static_cast<DType>(t.dtype);
   out.device = *device;

@@ -4,11 +4,10 @@
 // question.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "core/format.h"
 #include "core/invalid.h"
 #include "tilewise/tilewise.h"
 #include "tilewise/tilewise.hpp"
@@ -22,20 +21,20 @@ inline Status check_struct_size(const char* name, std::size_t given, std::size_t
   if (given >= sizeof(std::size_t) && given <= kMaxStructBytes && given % alignof(double) == 0)
     return {};
   return invalid(
-      fmt::format("{}: struct_size is {}; set it to sizeof({}), {} here (its _init() does)", name,
+      format_text("{}: struct_size is {}; set it to sizeof({}), {} here (its _init() does)", name,
                   given, name, known));
 }
 
 // Copies `given` over `known`, which holds the defaults.
 template <class T>
 Status read_struct(const char* name, const T* given, T& known) {
-  if (!given) return invalid(fmt::format("{}: the pointer is null", name));
+  if (!given) return invalid(format_text("{}: the pointer is null", name));
   const std::size_t size = given->struct_size;
   if (Status s = check_struct_size(name, size, sizeof(T)); !s.ok()) return s;
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   if (size > sizeof(T) &&
       !std::all_of(bytes + sizeof(T), bytes + size, [](auto b) { return b == 0; }))
-    return invalid(fmt::format(
+    return invalid(format_text(
         "{}: struct_size is {}, and a field past the {} bytes that this library ({}) knows is not "
         "zero; use a newer library or leave that field zero",
         name, size, sizeof(T), TW_VERSION));

@@ -1,7 +1,6 @@
 #include "api/check_lengths.h"
 
-#include <fmt/format.h>
-
+#include "core/format.h"
 #include "core/invalid.h"
 
 namespace tilewise {
@@ -22,16 +21,16 @@ struct Lengths {
 
 Status check_cu_seqlens(std::int64_t batch, const Lengths& l) {
   if (i32_at(l.cu_seqlens, 0) != 0)
-    return invalid(fmt::format("{}[0] is {}; accepted: 0", l.cu_name, i32_at(l.cu_seqlens, 0)));
+    return invalid(format_text("{}[0] is {}; accepted: 0", l.cu_name, i32_at(l.cu_seqlens, 0)));
   for (std::int64_t b = 0; b < batch; ++b) {
     const std::int64_t first = i32_at(l.cu_seqlens, b), next = i32_at(l.cu_seqlens, b + 1);
     if (next < first || next - first > l.longest)
-      return invalid(fmt::format(
+      return invalid(format_text(
           "{}[{}] is {} after {}; accepted: {} to {} (never falling, at most {} rows each)",
           l.cu_name, b + 1, next, first, first, first + l.longest, l.longest));
   }
   if (const std::int64_t end = i32_at(l.cu_seqlens, batch); end != l.total)
-    return invalid(fmt::format("{} ends at {}; accepted: the total number of rows, {}", l.cu_name,
+    return invalid(format_text("{} ends at {}; accepted: the total number of rows, {}", l.cu_name,
                                end, l.total));
   return {};
 }
@@ -42,7 +41,7 @@ Status check_seqused(std::int64_t batch, const Lengths& l) {
     const std::int64_t room =
         l.cu_seqlens.given() ? i32_at(l.cu_seqlens, b + 1) - i32_at(l.cu_seqlens, b) : l.longest;
     if (used < 0 || used > room)
-      return invalid(fmt::format("{}[{}] is {}; accepted: 0 to {}", l.used_name, b, used, room));
+      return invalid(format_text("{}[{}] is {}; accepted: 0 to {}", l.used_name, b, used, room));
   }
   return {};
 }

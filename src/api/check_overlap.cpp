@@ -1,11 +1,10 @@
 #include "api/check_overlap.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 
+#include "core/format.h"
 #include "core/invalid.h"
 
 namespace tilewise {
@@ -92,7 +91,7 @@ Status check_overlap(std::span<const PlacedTensor> written, std::span<const Plac
     for (int dim = 0; tensor.given() && dim < tensor.rank; ++dim)
       if (tensor.strides[dim] == 0 && tensor.shape[dim] > 1 && tensor.elements() > 0)
         return invalid(
-            fmt::format("{} has stride 0 in dimension {}; accepted: a place of its own "
+            format_text("{} has stride 0 in dimension {}; accepted: a place of its own "
                         "for every element that is written",
                         name, dim));
     const auto clash = [&](std::span<const PlacedTensor> others) -> const PlacedTensor* {
@@ -103,7 +102,7 @@ Status check_overlap(std::span<const PlacedTensor> written, std::span<const Plac
     const PlacedTensor* other = clash(read);
     if (!other) other = clash(written.subspan(i + 1));
     if (other)
-      return invalid(fmt::format("{} overlaps {}; accepted: outputs with memory of their own", name,
+      return invalid(format_text("{} overlaps {}; accepted: outputs with memory of their own", name,
                                  other->name));
   }
   return {};

@@ -1,8 +1,5 @@
 #include "api/check_tensors.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -10,6 +7,7 @@
 
 #include "api/check_lengths.h"
 #include "api/check_overlap.h"
+#include "core/format.h"
 #include "core/invalid.h"
 
 namespace tilewise {
@@ -33,28 +31,28 @@ struct Expectation {
 Status check_shape(const Expectation& want, const Tensor& t) {
   const Shape have(t.shape.begin(), t.shape.begin() + std::clamp(t.rank, 0, kMaxRank));
   if (t.rank != static_cast<int>(want.shape.size()))
-    return invalid(fmt::format("{} has rank {}; accepted: rank {}, shape ({})", want.name, t.rank,
-                               want.shape.size(), fmt::join(want.shape, ", ")));
+    return invalid(format_text("{} has rank {}; accepted: rank {}, shape ({})", want.name, t.rank,
+                               want.shape.size(), comma_separated(want.shape)));
   if (have != want.shape)
-    return invalid(fmt::format("{} has shape ({}); accepted: ({})", want.name,
-                               fmt::join(have, ", "), fmt::join(want.shape, ", ")));
+    return invalid(format_text("{} has shape ({}); accepted: ({})", want.name,
+                               comma_separated(have), comma_separated(want.shape)));
   return {};
 }
 
 Status check_memory(const Plan& plan, const Expectation& want, const Tensor& t) {
   if (t.dtype != want.dtype)
     return invalid(
-        fmt::format("{} is {}; accepted: {}", want.name, name_of(t.dtype), name_of(want.dtype)));
+        format_text("{} is {}; accepted: {}", want.name, name_of(t.dtype), name_of(want.dtype)));
   if (t.device.kind != plan.device.kind || t.device.index != plan.device.index)
     return invalid(
-        fmt::format("{} is not on the plan's device; accepted: a tensor that is", want.name));
+        format_text("{} is not on the plan's device; accepted: a tensor that is", want.name));
   if (reinterpret_cast<std::uintptr_t>(t.data) % size_of(t.dtype) != 0)
     return invalid(
-        fmt::format("{} starts at an unaligned address; accepted: a multiple of {} bytes",
+        format_text("{} starts at an unaligned address; accepted: a multiple of {} bytes",
                     want.name, size_of(t.dtype)));
   const int last = t.rank - 1;
   if (want.last == LastDim::kContiguous && t.shape[last] > 1 && t.strides[last] != 1)
-    return invalid(fmt::format("{} has stride {} in its last dimension; accepted: 1", want.name,
+    return invalid(format_text("{} has stride {} in its last dimension; accepted: 1", want.name,
                                t.strides[last]));
   return {};
 }
@@ -62,15 +60,15 @@ Status check_memory(const Plan& plan, const Expectation& want, const Tensor& t) 
 Status check_tensor(const Plan& plan, const Expectation& want, const Tensor& t) {
   if (!want.in_problem) {
     if (!t.given()) return {};
-    return invalid(fmt::format("{} is given, but the plan's problem has none; accepted: no tensor",
+    return invalid(format_text("{} is given, but the plan's problem has none; accepted: no tensor",
                                want.name));
   }
   if (!t.given()) {
     // An empty tensor has no address to give.
     const bool empty = std::count(want.shape.begin(), want.shape.end(), 0) > 0;
     if (want.presence == Presence::kOptional || empty) return {};
-    return invalid(fmt::format("{} is a null pointer; accepted: a tensor of shape ({})", want.name,
-                               fmt::join(want.shape, ", ")));
+    return invalid(format_text("{} is a null pointer; accepted: a tensor of shape ({})", want.name,
+                               comma_separated(want.shape)));
   }
   const Status s = check_shape(want, t);
   return s.ok() ? check_memory(plan, want, t) : s;
@@ -184,11 +182,11 @@ Status check_gradients(const Plan& plan, const Inputs& in, const Gradients& g) {
 Status check_launch(const PassPlan& pass, const Launch& launch) {
   if (pass.workspace_bytes == 0) return {};
   if (!launch.workspace)
-    return invalid(fmt::format("launch.workspace is a null pointer; accepted: {} bytes",
+    return invalid(format_text("launch.workspace is a null pointer; accepted: {} bytes",
                                pass.workspace_bytes));
   if (launch.workspace_bytes < pass.workspace_bytes)
     return {StatusCode::kOutOfMemory,
-            fmt::format("launch.workspace_bytes is {}; accepted: at least {}",
+            format_text("launch.workspace_bytes is {}; accepted: at least {}",
                         launch.workspace_bytes, pass.workspace_bytes)};
   if (reinterpret_cast<std::uintptr_t>(launch.workspace) % 64 != 0)
     return invalid("launch.workspace is not aligned; accepted: a multiple of 64 bytes");

@@ -1,9 +1,9 @@
 // A quantity of bytes for people.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string>
+
+#include "core/format.h"
 
 namespace tilewise {
 
@@ -12,7 +12,7 @@ inline std::string bytes_text(double bytes) {
   static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   int unit = 0;
   while (bytes >= 1024 && unit < 5) bytes /= 1024, ++unit;
-  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.4g} {}", bytes, kUnits[unit]);
+  return unit == 0 ? format_text("{:.0f} B", bytes) : format_text("{:.4g} {}", bytes, kUnits[unit]);
 }
 
 }  // namespace tilewise

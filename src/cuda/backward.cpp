@@ -1,9 +1,9 @@
 #include "cuda/backward.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <cmath>
 
+#include "core/format.h"
 #include "cuda/backward_table.h"
 #include "cuda/device/sm90/backward_params.h"
 #include "cuda/runtime/call_key.h"
@@ -254,7 +254,7 @@ Status prepare(const Plan& plan, const Inputs& in, const Gradients& g, const Lau
     part.grid = grid_of(device, config, which, p);
     if (part.grid.ctas == 0) continue;
     const auto kernel = find_kernel(
-        device, fmt::format("{} {}", name_of(which), config_text(kernel_config(config, which))),
+        device, format_text("{} {}", name_of(which), config_text(kernel_config(config, which))),
         static_cast<int>(part.grid.smem_bytes), [&] { return kernel_source(config, which); });
     s = kernel.status();
     if (kernel.ok()) part.kernel = *kernel;

@@ -1,10 +1,9 @@
 #include "cuda/backward_table.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 
+#include "core/format.h"
 #include "cuda/table.h"
 
 namespace tilewise::cuda {
@@ -91,7 +90,7 @@ BackwardConfig kernel_config(BackwardConfig c, BackwardKernel kernel) {
 std::string config_text(const BackwardConfig& c) {
   static const char* const kBands[] = {"kFull", "kRight", "kBoth"};
   static const char* const kBias[] = {"kNone", "kF32", "kF16", "kBf16"};
-  return fmt::format(
+  return format_text(
       ".element = Element::{}, .head_dim = {}, .head_dim_v = {}, .tile_q = {}, .tile_kv = {}, "
       ".q_stages = {}, .do_stages = {}, .band = Band::{}, .additions = Additions::{}, "
       ".wide = {}, .varlen = {}, .softcap = {}, .alibi = {}, .bias = BiasType::{}, .sink = {}, "
@@ -109,8 +108,8 @@ std::string kernel_source(const BackwardConfig& config, BackwardKernel kernel) {
   if (is_main || recomputes(kernel))
     for (const int n : {64, 128, 192, 256})
       if (n == 64 || n == c.tile_q || n == c.head_dim || n == c.head_dim_v)
-        products += fmt::format("#include \"cuda/device/ptx/wgmma/n{}.h\"\n", n);
-  return fmt::format(
+        products += format_text("#include \"cuda/device/ptx/wgmma/n{}.h\"\n", n);
+  return format_text(
       "{}#include \"cuda/device/sm90/backward{}.h\"\n"
       "namespace tilewise::sm90 {{\n"
       "constexpr BackwardConfig kConfig{{{}}};\n"
@@ -119,7 +118,7 @@ std::string kernel_source(const BackwardConfig& config, BackwardKernel kernel) {
       "  backward::{}_kernel<kConfig>(params);\n"
       "}}\n"
       "}}  // namespace tilewise::sm90\n",
-      products, is_main ? "" : fmt::format("_{}", name_of(kernel)), config_text(c),
+      products, is_main ? "" : format_text("_{}", name_of(kernel)), config_text(c),
       is_main              ? "kThreads, 1"
       : recomputes(kernel) ? "kRecomputeThreads"
                            : "kRowThreads",

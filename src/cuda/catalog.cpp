@@ -1,9 +1,8 @@
 #include "cuda/catalog.h"
 
-#include <fmt/format.h>
-
 #include <set>
 
+#include "core/format.h"
 #include "cuda/backward_table.h"
 #include "cuda/table.h"
 
@@ -40,21 +39,21 @@ Mask mask_of(Band band) {
 // "d128 bf16 causal varlen".
 std::string words_of(const Problem& p, const ForwardConfig& c) {
   static const char* const kMasks[] = {"full", "causal", "window"};
-  std::string name = fmt::format("d{}{} {} {}", c.head_dim,
-                                 c.head_dim == c.head_dim_v ? "" : fmt::format(",{}", c.head_dim_v),
+  std::string name = format_text("d{}{} {} {}", c.head_dim,
+                                 c.head_dim == c.head_dim_v ? "" : format_text(",{}", c.head_dim_v),
                                  name_of(p.dtype), kMasks[static_cast<int>(c.band)]);
   if (c.varlen) name += " varlen";
   if (c.sink) name += " sink";
   if (c.softcap) name += " softcap";
   if (c.alibi) name += " alibi";
-  if (c.bias != sm90::BiasType::kNone) name += fmt::format(" bias-{}", name_of(p.bias.dtype));
+  if (c.bias != sm90::BiasType::kNone) name += format_text(" bias-{}", name_of(p.bias.dtype));
   if (c.dropout) name += " dropout";
   if (c.general_scale) name += " scale";
   return name;
 }
 
 KernelSource forward_kernel(const Problem& p, const ForwardConfig& c) {
-  return {fmt::format("forward {} {}x{}", words_of(p, c), c.tile_q, c.tile_kv), kernel_source(c)};
+  return {format_text("forward {} {}x{}", words_of(p, c), c.tile_q, c.tile_kv), kernel_source(c)};
 }
 
 // The kernels of a backward, dBias' where there is a bias.
@@ -62,14 +61,14 @@ std::vector<KernelSource> backward_kernels(const Problem& p, const Options& opti
   if (!why_not_backward(p).empty()) return {};
   const sm90::BackwardConfig c = backward_config(p, options);
   const std::string words =
-      fmt::format("{}{} {}x{}", words_of(p, forward_config(p, options)),
+      format_text("{}{} {}x{}", words_of(p, forward_config(p, options)),
                   c.additions == sm90::Additions::kFixed ? " turns" : "", c.tile_q, c.tile_kv);
   std::vector<KernelSource> out;
   for (int i = 0; i < kBackwardKernels; ++i)
     if (const auto kernel = static_cast<BackwardKernel>(i);
         kernel != BackwardKernel::kBias || p.bias.present)
       out.push_back(
-          {fmt::format("backward-{} {}", name_of(kernel), words), kernel_source(c, kernel)});
+          {format_text("backward-{} {}", name_of(kernel), words), kernel_source(c, kernel)});
   return out;
 }
 

@@ -1,12 +1,11 @@
 #include "cuda/forward.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <map>
 #include <mutex>
 #include <tuple>
 
+#include "core/format.h"
 #include "cuda/device/sm90/forward_params.h"
 #include "cuda/runtime/call_key.h"
 #include "cuda/runtime/launch.h"

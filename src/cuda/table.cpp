@@ -1,9 +1,8 @@
 #include "cuda/table.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "core/format.h"
 #include "cuda/device/element.h"
 #include "cuda/schedule.h"
 
@@ -133,7 +132,7 @@ ForwardConfig forward_config(const Problem& p, const Options&) {
 std::string config_text(const ForwardConfig& c) {
   static const char* const kBands[] = {"kFull", "kRight", "kBoth"};
   static const char* const kBias[] = {"kNone", "kF32", "kF16", "kBf16"};
-  return fmt::format(
+  return format_text(
       ".element = Element::{}, .head_dim = {}, .head_dim_v = {}, .tile_q = {}, .tile_kv = {}, "
       ".packed_heads = {}, .stages = {}, .q_stages = {}, .band = Band::{}, .order = Order::{}, "
       ".q_in_registers = {}, .ping_pong = {}, .polynomial_of_8 = {}, .varlen = {}, "
@@ -148,7 +147,7 @@ std::string config_text(const ForwardConfig& c) {
 }
 
 std::string kernel_source(const ForwardConfig& c) {
-  return fmt::format(
+  return format_text(
       "#include \"cuda/device/ptx/wgmma/n{}.h\"\n"
       "#include \"cuda/device/ptx/wgmma/n{}.h\"\n"
       "#include \"cuda/device/sm90/forward.h\"\n"

@@ -1,10 +1,9 @@
 #include "plan/check_problem.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <utility>
 
+#include "core/format.h"
 #include "core/invalid.h"
 #include "core/mask.h"
 
@@ -38,33 +37,33 @@ Status check_sizes(const Problem& p) {
   };
   for (const Bound& b : bounds)
     if (b.value < b.least || b.value > b.most)
-      return invalid(fmt::format("{} is {}; accepted: {} to {}", b.name, b.value, b.least, b.most));
+      return invalid(format_text("{} is {}; accepted: {} to {}", b.name, b.value, b.least, b.most));
   if (p.heads_q > 0 && (p.heads_kv == 0 || p.heads_q % p.heads_kv != 0))
-    return invalid(fmt::format("heads_kv is {}; accepted: a divisor of heads_q, which is {}",
+    return invalid(format_text("heads_kv is {}; accepted: a divisor of heads_q, which is {}",
                                p.heads_kv, p.heads_q));
   const double batch = static_cast<double>(p.batch);
   const double q_rows = batch * static_cast<double>(p.heads_q) * static_cast<double>(p.seq_q);
   const double kv_rows = batch * static_cast<double>(p.heads_kv) * static_cast<double>(p.seq_kv);
   for (const auto& [name, rows] : {std::pair{"q", q_rows}, std::pair{"kv", kv_rows}})
     if (rows > kMaxRows)
-      return invalid(fmt::format("batch * heads_{0} * seq_{0} is {1:.3g}; accepted: up to {2:.3g}",
+      return invalid(format_text("batch * heads_{0} * seq_{0} is {1:.3g}; accepted: up to {2:.3g}",
                                  name, rows, kMaxRows));
   return {};
 }
 
 Status check_dtype(const char* name, DType dtype) {
   if (dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16) return {};
-  return invalid(fmt::format("{} is {}; accepted: f32, f16, bf16", name, name_of(dtype)));
+  return invalid(format_text("{} is {}; accepted: f32, f16, bf16", name, name_of(dtype)));
 }
 
 Status check_scores(const Problem& p) {
   if (p.scale && !std::isfinite(*p.scale))
-    return invalid(fmt::format("scale is {}; accepted: a finite number", *p.scale));
+    return invalid(format_text("scale is {}; accepted: a finite number", *p.scale));
   if (!std::isfinite(p.softcap) || p.softcap < 0)
     return invalid(
-        fmt::format("softcap is {}; accepted: 0 (off) or a positive finite number", p.softcap));
+        format_text("softcap is {}; accepted: 0 (off) or a positive finite number", p.softcap));
   if (!(p.dropout_p >= 0 && p.dropout_p < 1))
-    return invalid(fmt::format("dropout_p is {}; accepted: [0, 1)", p.dropout_p));
+    return invalid(format_text("dropout_p is {}; accepted: [0, 1)", p.dropout_p));
   return {};
 }
 
@@ -72,9 +71,9 @@ Status check_scores(const Problem& p) {
 
 Status check_device(Device device) {
   if (device.kind == Device::Kind::kCpu && device.index != 0)
-    return invalid(fmt::format("device.index is {}; accepted for the CPU: 0", device.index));
+    return invalid(format_text("device.index is {}; accepted for the CPU: 0", device.index));
   if (device.index < 0)
-    return invalid(fmt::format("device.index is {}; accepted: 0 or more", device.index));
+    return invalid(format_text("device.index is {}; accepted: 0 or more", device.index));
   return {};
 }
 
@@ -90,9 +89,9 @@ Status check_problem(const Problem& p) {
 Status check_options(const Options& o) {
   if (o.threads < 0 || o.threads > 4096)
     return invalid(
-        fmt::format("threads is {}; accepted: 0 (as many as OpenMP gives) to 4096", o.threads));
+        format_text("threads is {}; accepted: 0 (as many as OpenMP gives) to 4096", o.threads));
   if (o.fast_memory_bytes < 0)
-    return invalid(fmt::format("fast_memory_bytes is {}; accepted: 0 (the device's) or more",
+    return invalid(format_text("fast_memory_bytes is {}; accepted: 0 (the device's) or more",
                                o.fast_memory_bytes));
   return {};
 }

@@ -1,7 +1,6 @@
 #include "plan/cuda_plan.h"
 
-#include <fmt/format.h>
-
+#include "core/format.h"
 #include "cuda/backward_table.h"
 #include "cuda/table.h"
 #include "plan/io_model.h"
@@ -22,14 +21,14 @@ Expected<Plan> cuda_plan(Plan plan) {
   const Options& options = plan.options;
   if (options.kernel != "auto" && options.kernel != cuda::kForwardKernel)
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("kernel is \"{}\"; accepted on a CUDA device: auto, {}",
+                  format_text("kernel is \"{}\"; accepted on a CUDA device: auto, {}",
                               options.kernel, cuda::kForwardKernel));
   if (options.tile_q || options.tile_kv)
     return Status(StatusCode::kUnsupported,
                   "tile_q and tile_kv are the table's choice on a CUDA device; accepted: 0");
   if (const std::string rule = cuda::why_not_forward(plan.problem); !rule.empty())
     return Status(StatusCode::kUnsupported,
-                  fmt::format("no forward kernel for cuda: {} {}", cuda::kForwardKernel, rule));
+                  format_text("no forward kernel for cuda: {} {}", cuda::kForwardKernel, rule));
   const sm90::ForwardConfig config = cuda::forward_config(plan.problem, options);
   PassPlan& forward = plan.forward;
   forward.kernel = cuda::kForwardKernel;

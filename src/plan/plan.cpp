@@ -1,10 +1,9 @@
 // make_plan: checks the problem, then takes the first row of the backend's table that the options
 // allow, and says why the others were passed over.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cmath>
 
+#include "core/format.h"
 #include "cpu/machine.h"
 #include "cpu/parallel.h"
 #include "cpu/registry.h"
@@ -19,37 +18,41 @@ namespace tilewise {
 namespace {
 
 std::string listed(const std::vector<std::string>& names) {
-  return fmt::format("auto, {}", fmt::join(names, ", "));
+  return format_text("auto, {}", comma_separated(names));
 }
 
 Expected<const cpu::Tier*> find_tier(const Options& options) {
-  if (const std::string cap = cpu::unknown_isa_cap(); !cap.empty())
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("TILEWISE_CPU_ISA is \"{}\"; accepted: avx512, avx2, scalar", cap));
+  if (const std::string cap = cpu::unknown_isa_cap(); !cap.empty()) {
+    std::vector<std::string> tiers;
+    for (const cpu::Tier& tier : cpu::all_tiers()) tiers.push_back(tier.name);
+    return Status(
+        StatusCode::kInvalidArgument,
+        format_text("TILEWISE_CPU_ISA is \"{}\"; accepted: {}", cap, comma_separated(tiers)));
+  }
   for (const cpu::Tier& tier : cpu::usable_tiers())
     if (options.isa == "auto" || options.isa == tier.name) return &tier;
   for (const cpu::Tier& tier : cpu::all_tiers())
     if (options.isa == tier.name)
       return Status(StatusCode::kUnavailable,
-                    fmt::format("isa is \"{}\", which this processor lacks or TILEWISE_CPU_ISA "
+                    format_text("isa is \"{}\", which this processor lacks or TILEWISE_CPU_ISA "
                                 "forbids; accepted here: {}",
                                 options.isa, listed(isa_names())));
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("isa is \"{}\"; accepted here: {}", options.isa, listed(isa_names())));
+                format_text("isa is \"{}\"; accepted here: {}", options.isa, listed(isa_names())));
 }
 
 Expected<const cpu::KernelRow*> find_row(const Problem& problem, const Options& options) {
   for (const cpu::KernelRow& row : cpu::kernel_table())
     if (options.kernel == "auto" ? row.automatic(problem) : options.kernel == row.name) return &row;
   return Status(StatusCode::kInvalidArgument,
-                fmt::format("kernel is \"{}\"; accepted on the CPU: {}", options.kernel,
+                format_text("kernel is \"{}\"; accepted on the CPU: {}", options.kernel,
                             listed(kernel_names())));
 }
 
 Status check_tile(const char* name, std::int64_t value) {
   if (value == 0 || (value > 0 && value % cpu::kTileStep == 0 && value <= cpu::kMaxTile)) return {};
   return {StatusCode::kInvalidArgument,
-          fmt::format("{} is {}; accepted: 0 (the plan's choice) or a multiple of {} up to {}",
+          format_text("{} is {}; accepted: 0 (the plan's choice) or a multiple of {} up to {}",
                       name, value, cpu::kTileStep, cpu::kMaxTile)};
 }
 
@@ -68,10 +71,10 @@ std::vector<Refusal> passed_over(const Plan& plan, Pass pass, const cpu::KernelR
     if (same) continue;
     std::string reason = plan.options.kernel == "auto"
                              ? row.not_automatic
-                             : fmt::format("kernel = \"{}\" was asked for", plan.options.kernel);
+                             : format_text("kernel = \"{}\" was asked for", plan.options.kernel);
     const std::int64_t bytes = workspace_bytes(row, plan.problem, pass, pass_plan);
     if (bytes > static_cast<std::int64_t>(pass_plan.workspace_bytes))
-      reason += fmt::format("; its workspace would be {:.4g} MiB", std::ldexp(bytes, -20));
+      reason += format_text("; its workspace would be {:.4g} MiB", std::ldexp(bytes, -20));
     out.push_back({row.name, reason});
   }
   return out;
@@ -112,7 +115,7 @@ Expected<Plan> cpu_plan(Plan plan) {
   if (plan.forward.workspace_bytes >= cpu::kTooManyBytes ||
       plan.backward.workspace_bytes >= cpu::kTooManyBytes)
     return Status(StatusCode::kUnsupported,
-                  fmt::format("kernel {} would need a workspace of 2^60 bytes or more for this "
+                  format_text("kernel {} would need a workspace of 2^60 bytes or more for this "
                               "problem; accepted: a smaller problem, or a kernel of: {}",
                               (*row)->name, listed(kernel_names())));
   return plan;

@@ -1,11 +1,10 @@
 // See accuracy.h.
 #include "reference/accuracy.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
+#include "core/format.h"
 #include "reference/element.h"
 
 namespace tilewise::reference {
@@ -48,12 +47,12 @@ std::vector<double> clamped(DType dtype, std::vector<double> ref) {
 std::string misplaced(const char* name, const std::vector<double>& out,
                       const std::vector<double>& ref) {
   if (out.size() != ref.size())
-    return fmt::format("{}: {} elements, the reference has {}", name, out.size(), ref.size());
+    return format_text("{}: {} elements, the reference has {}", name, out.size(), ref.size());
   std::size_t wrong = 0, first = 0;
   for (std::size_t i = out.size(); i-- > 0;)
     if (!same_kind(out[i], ref[i])) ++wrong, first = i;
   if (wrong == 0) return {};
-  return fmt::format(
+  return format_text(
       "{}: {} of {} elements differ in being finite, inf or NaN; the first is {}: "
       "{} should be {}",
       name, wrong, out.size(), first, out[first], ref[first]);
@@ -107,7 +106,7 @@ Errors measure(const Measured& m) {
   const double unseen = std::ldexp(1.0, m.out.dtype == DType::kF16 ? -25 : -120);
   e.unseen_squares = unseen * unseen * static_cast<double>(e.count);
   if (e.max > 0)
-    e.worst = fmt::format("element {} is {:.9g}, should be {:.9g}", worst, out[worst], ref[worst]);
+    e.worst = format_text("element {} is {:.9g}, should be {:.9g}", worst, out[worst], ref[worst]);
   return e;
 }
 
@@ -125,7 +124,7 @@ Verdict judge(const Errors& e) {
   const bool max_ok = v.max_error <= v.max_allowed, norm_ok = v.norm_error <= v.norm_allowed;
   v.pass = max_ok && norm_ok;
   v.text =
-      fmt::format("{}: max error {:.3g} (allowed {:.3g}), relative norm {:.3g} (allowed {:.3g})",
+      format_text("{}: max error {:.3g} (allowed {:.3g}), relative norm {:.3g} (allowed {:.3g})",
                   e.name, v.max_error, v.max_allowed, v.norm_error, v.norm_allowed);
   if (!max_ok) v.text += "; the maximum is too large: " + e.worst;
   if (!norm_ok) v.text += "; the norm is too large";
@@ -151,9 +150,9 @@ Verdict judge_lse(const Tensor& lse, const std::vector<double>& ref,
     v.max_allowed = std::max(v.max_allowed, allowed);
   }
   v.pass = worst <= 1;
-  v.text = fmt::format("LSE: max error {:.3g} (allowed {:.3g})", v.max_error, v.max_allowed);
+  v.text = format_text("LSE: max error {:.3g} (allowed {:.3g})", v.max_error, v.max_allowed);
   if (!v.pass)
-    v.text += fmt::format("; element {} is {:.9g}, should be {:.9g}", at, out[at], ref[at]);
+    v.text += format_text("; element {} is {:.9g}, should be {:.9g}", at, out[at], ref[at]);
   return v;
 }
 

@@ -2,8 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include <fmt/format.h>
-
+#include "core/format.h"
 #include "reference/grid.h"
 
 namespace tilewise::reference {
@@ -106,7 +105,7 @@ void CaseMaker::finish(Case& c, const std::string& words) {
   if (c.kind == InputKind::kHugeLogits && (p.alibi != Alibi::kNone || p.scale))
     c.kind = InputKind::kNormal;
   c.layout = static_cast<Layout>(pick(0, 3));
-  c.name = fmt::format("{} B{} H{}/{} S{}x{} D{}/{}{} {} {}", tilewise::name_of(p.dtype), p.batch,
+  c.name = format_text("{} B{} H{}/{} S{}x{} D{}/{}{} {} {}", tilewise::name_of(p.dtype), p.batch,
                        p.heads_q, p.heads_kv, p.seq_q, p.seq_kv, p.head_dim, p.head_dim_v, words,
                        name_of(c.kind), name_of(c.layout));
 }
@@ -134,7 +133,7 @@ Case CaseMaker::make_varlen(const Shape& s, DType dtype, std::vector<std::string
   Case c = make(s, dtype, std::move(features));
   apply_varlen(c, pattern);
   const Varlen& v = c.problem.varlen;
-  c.name += fmt::format(" varlen({}:{}{}{}{})", kWords[static_cast<int>(pattern)],
+  c.name += format_text(" varlen({}:{}{}{}{})", kWords[static_cast<int>(pattern)],
                         v.cu_seqlens_q ? " cu-q" : "", v.cu_seqlens_kv ? " cu-kv" : "",
                         v.seqused_q ? " used-q" : "", v.seqused_kv ? " used-kv" : "");
   return c;

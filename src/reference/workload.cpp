@@ -1,8 +1,7 @@
 // See workload.h.
 #include "reference/workload.h"
 
-#include <fmt/format.h>
-
+#include "core/format.h"
 #include "reference/fill.h"
 
 namespace tilewise::reference {
@@ -128,11 +127,11 @@ void Workload::poison_gradients() {
 
 std::string Workload::damage() const {
   for (const Owned& o : inputs_)
-    if (o.buffer.changed()) return fmt::format("{} (input) was written", o.name);
+    if (o.buffer.changed()) return format_text("{} (input) was written", o.name);
   for (const Group* group : {&outputs_, &gradients_})
     for (const Owned& o : *group)
       if (!o.buffer.surroundings_intact(o.views))
-        return fmt::format("memory around {} was written", o.name);
+        return format_text("memory around {} was written", o.name);
   return {};
 }
 

@@ -1,7 +1,5 @@
 #include "cuda/runtime/bundle.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -9,6 +7,7 @@
 #include <fstream>
 #include <optional>
 
+#include "core/format.h"
 #include "cuda/runtime/digest.h"
 
 namespace tilewise::cuda {
@@ -43,7 +42,7 @@ std::string read_bytes(std::ifstream& file, std::uint64_t offset, std::uint64_t 
 }
 
 Status wrong(const std::string& path, std::string_view what) {
-  return {StatusCode::kInvalidArgument, fmt::format("the kernel bundle {} {}", path, what)};
+  return {StatusCode::kInvalidArgument, format_text("the kernel bundle {} {}", path, what)};
 }
 
 struct Title {
@@ -80,14 +79,14 @@ std::string bundle_bytes(std::string_view headers_digest, std::vector<BundleEntr
   const auto index_from = [&](std::uint64_t offset) {
     std::string index;
     for (const BundleEntry& e : entries) {
-      index += fmt::format("{} {} {} {:012} {} {}\n", e.key, e.arch, e.cubin.compiler, offset,
+      index += format_text("{} {} {} {:012} {} {}\n", e.key, e.arch, e.cubin.compiler, offset,
                            e.cubin.code.size(), digest_of(e.cubin.code));
       offset += e.cubin.code.size();
     }
     return index;
   };
   const auto title_of = [&](const std::string& index) {
-    return fmt::format("{} {} {} {} {} {}\n", kMagic, kKind, kVersion, headers_digest, index.size(),
+    return format_text("{} {} {} {} {} {}\n", kMagic, kKind, kVersion, headers_digest, index.size(),
                        digest_of(index));
   };
   const std::string draft = index_from(0);
@@ -109,7 +108,7 @@ bool Bundle::parse_line(std::string_view line, std::uint64_t file_bytes, Entry& 
 Expected<Bundle> Bundle::open(const std::string& path, std::string_view headers_digest) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error))
-    return Status(StatusCode::kUnavailable, fmt::format("there is no kernel bundle {}", path));
+    return Status(StatusCode::kUnavailable, format_text("there is no kernel bundle {}", path));
   const std::uint64_t file_bytes = std::filesystem::file_size(path, error);
   std::ifstream file(path, std::ios::binary);
   const std::string head = read_bytes(file, 0, std::min<std::uint64_t>(file_bytes, kLongestTitle));
@@ -138,7 +137,7 @@ Expected<Cubin> Bundle::find(std::string_view key) const {
                        [](const Entry& e, std::string_view wanted) { return e.key < wanted; });
   if (entry == entries_.end() || entry->key != key)
     return Status(StatusCode::kUnavailable,
-                  fmt::format("the kernel bundle {} lacks this kernel", path_));
+                  format_text("the kernel bundle {} lacks this kernel", path_));
   std::ifstream file(path_, std::ios::binary);
   std::error_code error;
   const std::uint64_t file_bytes = std::filesystem::file_size(path_, error);

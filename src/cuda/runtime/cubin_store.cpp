@@ -1,7 +1,6 @@
 #include "cuda/runtime/cubin_store.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +10,7 @@
 #include <sstream>
 
 #include "core/environment.h"
+#include "core/format.h"
 #include "cuda/runtime/device_sources.h"
 #include "cuda/runtime/digest.h"
 
@@ -32,7 +32,7 @@ void write_entry(const fs::path& path, const std::string& title, const std::stri
   static std::atomic<unsigned> drafts{0};  // threads of one process write the same entry, too
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
-  const fs::path draft = fmt::format("{}.{}.{}.new", path.string(), getpid(), drafts++);
+  const fs::path draft = format_text("{}.{}.{}.new", path.string(), getpid(), drafts++);
   bool written = false;
   {
     std::ofstream file(draft, std::ios::binary);
@@ -56,7 +56,7 @@ bool too_new(const std::string& compiler, int driver_version) {
 
 Status too_new_for(const std::string& what, const std::string& compiler, int driver_version) {
   return {StatusCode::kUnavailable,
-          fmt::format("{} of CUDA {} is newer than the driver, which supports up to CUDA {}.{}",
+          format_text("{} of CUDA {} is newer than the driver, which supports up to CUDA {}.{}",
                       what, compiler, driver_version / 1000, driver_version % 1000 / 10)};
 }
 
@@ -137,9 +137,9 @@ Expected<Cubin> CubinStore::find(const std::string& source, const std::string& a
     refused = too_new_for("NVRTC", *compiler, driver_version);
   if (!refused.ok())
     return Status(StatusCode::kUnavailable,
-                  fmt::format("no machine code for this kernel: {}; {}", bundled.status().message(),
+                  format_text("no machine code for this kernel: {}; {}", bundled.status().message(),
                               refused.message()));
-  const std::string title = fmt::format("tilewise cubin 2 {} {} {}", arch, *compiler, key);
+  const std::string title = format_text("tilewise cubin 2 {} {} {}", arch, *compiler, key);
   const fs::path entry = fs::path(cache_) / (digest_of(title) + ".cubin");
   if (!cache_.empty())
     if (std::string code = read_entry(entry, title); !code.empty())

@@ -1,11 +1,11 @@
 // Digests that name and guard kernels on disk: against accidents, not against malice.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "core/format.h"
 
 namespace tilewise::cuda {
 
@@ -19,7 +19,7 @@ class Digest {
     }
     a_ = (a_ ^ text.size()) * kPrime;
   }
-  std::string hex() const { return fmt::format("{:016x}{:016x}", a_, b_); }
+  std::string hex() const { return format_text("{:016x}{:016x}", a_, b_); }
 
  private:
   static constexpr std::uint64_t kPrime = 0x100000001B3u;

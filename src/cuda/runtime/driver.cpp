@@ -1,11 +1,10 @@
 #include "cuda/runtime/driver.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "core/format.h"
 #include "cuda/runtime/library.h"
 
 namespace tilewise::cuda {
@@ -43,7 +42,7 @@ Expected<Driver> load() {
   if (d.driver_version) d.driver_version(&d.version);
   if (!complete || d.version < kOldestCuda)
     return Status(StatusCode::kUnavailable,
-                  fmt::format("the CUDA driver supports CUDA {}.{}; accepted: 12.0 or newer",
+                  format_text("the CUDA driver supports CUDA {}.{}; accepted: 12.0 or newer",
                               d.version / 1000, d.version % 1000 / 10));
   const Status s = driver_status(d, d.init(0), "the CUDA driver's start");
   if (!s.ok()) return Status(StatusCode::kUnavailable, s.message());
@@ -55,7 +54,7 @@ Expected<DeviceContext> open_device(const Driver& d, int index) {
   d.device_count(&count);
   if (index < 0 || index >= count)
     return Status(StatusCode::kUnavailable,
-                  fmt::format("device is cuda:{}; accepted: the {} CUDA device{} of this machine",
+                  format_text("device is cuda:{}; accepted: the {} CUDA device{} of this machine",
                               index, count, count == 1 ? "" : "s"));
   DeviceContext out;
   out.index = index;
@@ -87,7 +86,7 @@ Status driver_status(const Driver& driver, CuResult result, const char* what) {
   const char* text = nullptr;
   driver.error_text(result, &text);
   return {StatusCode::kInternal,
-          fmt::format("{} failed: {} (CUDA error {})", what, text ? text : "?", result)};
+          format_text("{} failed: {} (CUDA error {})", what, text ? text : "?", result)};
 }
 
 Expected<const DeviceContext*> device_context(int index) {
@@ -117,7 +116,7 @@ Expected<const DeviceContext*> hopper_device(int index) {
   const auto device = device_context(index);
   if (!device.ok() || (*device)->compute_capability == 90) return device;
   return Status(StatusCode::kUnavailable,
-                fmt::format("cuda:{} is {} (compute capability {:.1f}); accepted: 9.0 (Hopper)",
+                format_text("cuda:{} is {} (compute capability {:.1f}); accepted: 9.0 (Hopper)",
                             index, (*device)->name, (*device)->compute_capability / 10.0));
 }
 

@@ -1,10 +1,9 @@
 #include "cuda/runtime/launch.h"
 
-#include <fmt/format.h>
-
 #include <map>
 #include <mutex>
 
+#include "core/format.h"
 #include "cuda/runtime/cubin_store.h"
 
 namespace tilewise::cuda {
@@ -44,7 +43,7 @@ Status load(const Driver& d, const Cubin& cubin, int smem_bytes, Kernel& kernel)
   const Status s = driver_status(d, r, "loading a kernel");
   if (s.ok()) return s;
   return {s.code(),
-          fmt::format("{}; CUDA {} compiled it, the driver supports CUDA {}.{}", s.message(),
+          format_text("{}; CUDA {} compiled it, the driver supports CUDA {}.{}", s.message(),
                       cubin.compiler, d.version / 1000, d.version % 1000 / 10)};
 }
 

@@ -1,7 +1,8 @@
 #include "cuda/runtime/library.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+
+#include "core/format.h"
 
 namespace tilewise::cuda {
 
@@ -15,9 +16,9 @@ Expected<Library> Library::open(std::initializer_list<const char*> names) {
       library.name_ = name;
       return library;
     }
-    tried += fmt::format("{}{}", tried.empty() ? "" : ", ", name);
+    tried += format_text("{}{}", tried.empty() ? "" : ", ", name);
   }
-  return Status(StatusCode::kUnavailable, fmt::format("none of {} could be loaded", tried));
+  return Status(StatusCode::kUnavailable, format_text("none of {} could be loaded", tried));
 }
 
 void* Library::address(const char* symbol) const {

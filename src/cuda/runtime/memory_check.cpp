@@ -1,7 +1,6 @@
 #include "cuda/runtime/memory_check.h"
 
-#include <fmt/format.h>
-
+#include "core/format.h"
 #include "cuda/runtime/tensor_map.h"
 
 namespace tilewise::cuda {
@@ -19,10 +18,10 @@ Status check_one(const Driver& d, const DeviceContext& device, const NamedTensor
   if (r != 0 || type != kDeviceMemory)
     return {
         StatusCode::kInvalidArgument,
-        fmt::format("{} points to host memory; accepted: memory of cuda:{}", n.name, device.index)};
+        format_text("{} points to host memory; accepted: memory of cuda:{}", n.name, device.index)};
   if (ordinal != device.index)
     return {StatusCode::kInvalidArgument,
-            fmt::format("{} points to memory of cuda:{}; accepted: memory of cuda:{}", n.name,
+            format_text("{} points to memory of cuda:{}; accepted: memory of cuda:{}", n.name,
                         ordinal, device.index)};
   return {};
 }
@@ -40,7 +39,7 @@ Status check_addressable(std::span<const NamedTensor> tensors) {
   for (const NamedTensor& n : tensors)
     if (const char* rule = why_not_tma(n.tensor); rule && n.tensor.elements())
       return {StatusCode::kUnsupported,
-              fmt::format("{} can't be addressed by the GPU kernel; accepted: {}", n.name, rule)};
+              format_text("{} can't be addressed by the GPU kernel; accepted: {}", n.name, rule)};
   return {};
 }
 

@@ -1,10 +1,9 @@
 #include "cuda/runtime/nvrtc.h"
 
-#include <fmt/format.h>
-
 #include <vector>
 
 #include "core/environment.h"
+#include "core/format.h"
 #include "cuda/runtime/device_sources.h"
 #include "cuda/runtime/library.h"
 
@@ -32,7 +31,7 @@ Expected<Nvrtc> load() {
                      "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"});
   if (!library.ok())
     return Status(StatusCode::kUnavailable,
-                  fmt::format("NVRTC is not on this machine ({}); install it (PyPI: "
+                  format_text("NVRTC is not on this machine ({}); install it (PyPI: "
                               "nvidia-cuda-nvrtc) or set TILEWISE_NVRTC to its path",
                               library.status().message()));
   Nvrtc n{};
@@ -44,7 +43,7 @@ Expected<Nvrtc> load() {
       library->find("nvrtcGetCUBINSize", n.cubin_size) && library->find("nvrtcGetCUBIN", n.cubin))
     return n;
   return Status(StatusCode::kUnavailable,
-                fmt::format("{} lacks functions of NVRTC 12", library->name()));
+                format_text("{} lacks functions of NVRTC 12", library->name()));
 }
 
 const Expected<Nvrtc>& nvrtc() {
@@ -79,7 +78,7 @@ Expected<std::string> nvrtc_version() {
   if (!nvrtc().ok()) return nvrtc().status();
   int major = 0, minor = 0;
   nvrtc()->version(&major, &minor);
-  return fmt::format("{}.{}", major, minor);
+  return format_text("{}.{}", major, minor);
 }
 
 Expected<Compiled> nvrtc_compile(const std::string& source, const std::string& arch) {
@@ -96,7 +95,7 @@ Expected<Compiled> nvrtc_compile(const std::string& source, const std::string& a
   n.destroy(&program);
   if (out.cubin.empty())
     return Status(StatusCode::kInternal,
-                  fmt::format("NVRTC could not compile a kernel for {}: {}", arch, out.log));
+                  format_text("NVRTC could not compile a kernel for {}: {}", arch, out.log));
   return out;
 }
 
