@@ -74,7 +74,7 @@ void backward_bias<HWY_TARGET>(const BackwardJob& job) {
   const Tensor& out = job.grads.dbias;
   HWY_NAMESPACE::zero_tensor(out);
   const std::vector<Sequence> seqs = sequences(problem, job.in);
-  const HWY_NAMESPACE::BackwardMemory memory(job);
+  const BackwardMemory memory(job);
   const int64_t q_tiles = bias.broadcast_q ? 1 : ceil_div(problem.seq_q, job.pass.tile_q);
   parallel_for(out.shape[0] * out.shape[1] * q_tiles, job.pass.threads, [&](int64_t i, int thread) {
     const int64_t q0 = i % q_tiles * job.pass.tile_q, head = i / q_tiles % out.shape[1];

@@ -65,9 +65,9 @@ template <>
 void backward_standard<HWY_TARGET>(const BackwardJob& job) {
   const Problem& problem = job.problem;
   if (problem.heads_q == 0) return HWY_NAMESPACE::backward_without_queries(job);
-  const HWY_NAMESPACE::BackwardMemory memory(job);
-  const HWY_NAMESPACE::BackwardWork work(job);
-  HWY_NAMESPACE::prepare(job, work, memory);
+  backward_prepare<HWY_TARGET>(job);
+  const BackwardMemory memory(job);
+  const BackwardWork work(job);
 
   const int64_t group = problem.heads_q / problem.heads_kv;
   parallel_for(problem.batch * problem.heads_kv, job.pass.threads, [&](int64_t i, int thread) {

@@ -91,9 +91,9 @@ template <class Operands>
 void run_backward_tiled(const BackwardJob& job) {
   const Problem& problem = job.problem;
   if (problem.heads_q == 0) return backward_without_queries(job);
+  backward_prepare<HWY_TARGET>(job);
   const BackwardMemory memory(job);
   const BackwardWork work(job);
-  prepare(job, work, memory);
 
   parallel_for(work.keys.size(), job.pass.threads, [&](int64_t i, int thread) {
     [[maybe_unused]] const typename Operands::Session session;

@@ -14,6 +14,9 @@ template <std::int64_t kTarget>
 void forward_fa1(const ForwardJob& job);
 template <std::int64_t kTarget>
 void forward_standard(const ForwardJob& job);
+// What every backward begins with: the rows' statistics.
+template <std::int64_t kTarget>
+void backward_prepare(const BackwardJob& job);
 template <std::int64_t kTarget>
 void backward_tiled(const BackwardJob& job);
 template <std::int64_t kTarget>
