@@ -94,6 +94,20 @@ TEST_P(Determinism, SeveralCallersAtOnce) {
   }
 }
 
+// Short sequences of many heads: how many of a group go together depends on the threads, their
+// numbers don't.
+TEST_P(Determinism, GroupsOfHeads) {
+  Case c = c_;
+  Problem& p = c.problem;
+  p.batch = 2, p.heads_q = 12, p.heads_kv = 3, p.seq_q = 40, p.seq_kv = 75;
+  Workload w(c, seed_);
+  for (const Row& row : all_rows()) {
+    const Bits first = run(c, w, row.options(1));
+    for (const int threads : {1, 2, 8})
+      EXPECT_EQ(run(c, w, row.options(threads)), first) << row.name() << " threads " << threads;
+  }
+}
+
 // More threads than the machine has, and than there is work.
 TEST_P(Determinism, ManyThreadsLittleWork) {
   Case c = c_;

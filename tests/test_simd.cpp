@@ -1,5 +1,5 @@
 // The SIMD building blocks on every tier that this machine runs: the stated error of exp2, matrix
-// products at odd sizes, packing and transposing of all dtypes, the dropout tile.
+// products at odd sizes, the softmax of a row, packing and transposing of all dtypes, dropout.
 // clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "test_simd.cpp"
@@ -10,7 +10,9 @@
 
 #ifndef TILEWISE_TEST_SIMD_ONCE
 #define TILEWISE_TEST_SIMD_ONCE
+#include <algorithm>
 #include <memory>
+#include <numeric>
 
 #include "cpu/rows.h"
 namespace tilewise::cpu {
@@ -18,6 +20,11 @@ namespace tilewise::cpu {
 template <std::int64_t kTarget>
 struct Blocks {
   static void exp2(const float* in, float* out, int64_t n);
+  // A row's weights in place, as softmax_lanes makes them; returns their sum.
+  static float softmax(const Score& score, int64_t cols, float* s, SoftmaxState& state);
+  // The sums that add_lane_sums adds, for rows of one vector each.
+  static void add_sums(const float* lanes, int64_t rows, SoftmaxState* state);
+  static int64_t lanes();
   static void gemm(Left a, Right b, Matrix c, Extent e, Store store);
   static void pack(const Rows& rows, Span span, Matrix out);
   static void transpose(Matrix in, int64_t rows, int64_t cols, Matrix out);
@@ -35,6 +42,19 @@ void Blocks<HWY_TARGET>::exp2(const float* in, float* out, int64_t n) {
   for (int64_t i = 0; i < n; i += hwy::HWY_NAMESPACE::Lanes(d))
     hwy::HWY_NAMESPACE::StoreU(HWY_NAMESPACE::exp2(d, hwy::HWY_NAMESPACE::LoadU(d, in + i)), d,
                                out + i);
+}
+template <>
+float Blocks<HWY_TARGET>::softmax(const Score& score, int64_t cols, float* s, SoftmaxState& state) {
+  HWY_NAMESPACE::softmax_step(score, cols, s, {state, {}, 0});
+  return state.sum;
+}
+template <>
+void Blocks<HWY_TARGET>::add_sums(const float* lane_sums, int64_t rows, SoftmaxState* state) {
+  HWY_NAMESPACE::add_lane_sums(lane_sums, rows, state);
+}
+template <>
+int64_t Blocks<HWY_TARGET>::lanes() {
+  return hwy::HWY_NAMESPACE::Lanes(HWY_NAMESPACE::F32Tag());
 }
 template <>
 void Blocks<HWY_TARGET>::gemm(Left a, Right b, Matrix c, Extent e, Store store) {
@@ -135,6 +155,71 @@ TYPED_TEST(Simd, Exp2AtTheEdges) {
   for (int i : {4, 5, 6, 7, 8, 14, 15}) EXPECT_EQ(out[i], std::exp2(in[i])) << in[i];
   for (int i : {9, 10, 11}) EXPECT_EQ(out[i], inf) << in[i];
   for (int i : {12, 13}) EXPECT_TRUE(std::isnan(out[i]));
+}
+
+Score score_of_unit(float unit) {
+  Score score;
+  score.unit = unit, score.slack = 8 / unit;
+  score.lowest = std::max(-125 / unit, std::numeric_limits<float>::lowest());
+  return score;
+}
+
+TYPED_TEST(Simd, SoftmaxOfARow) {
+  for (const float unit : {1.4426950f, 0.18f, 3e-5f})
+    for (const int64_t cols : {1, 15, 16, 17, 48, 75}) {
+      Owned row(1, cols), weights(1, cols);
+      this->fill(row.m, 1, cols);
+      for (int64_t c = 0; c < padded(cols); ++c)
+        row.m.data[c] = c < cols ? row.m.data[c] * 20 / unit : kMinusInf;
+      std::copy(row.m.data, row.m.data + padded(cols), weights.m.data);
+      SoftmaxState state = {kMinusInf, 0};
+      const double sum = TestFixture::B::softmax(score_of_unit(unit), cols, weights.m.data, state);
+      double want_sum = 0;
+      for (int64_t c = 0; c < padded(cols); ++c) {
+        const double x = (static_cast<double>(row.m.data[c]) - state.max) * unit;
+        const double want = x < -125 ? 0 : std::exp2(x);
+        const double allowed = want == 0 ? 0 : (2e-7 + 1e-7 * std::abs(x)) * want;
+        EXPECT_NEAR(weights.m.data[c], want, allowed) << c << " " << x;
+        want_sum += want;
+      }
+      EXPECT_NEAR(sum, want_sum, 1e-6 * want_sum) << cols;
+    }
+}
+
+TYPED_TEST(Simd, SoftmaxAtTheEdges) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float unit : {1.0f, 1e-38f}) {  // -125 / 1e-38 is beyond f32
+    Owned row(1, 16);
+    std::fill(row.m.data, row.m.data + 16, -inf);
+    row.m.data[3] = 0, row.m.data[4] = std::max(-200 / unit, -3e38f);
+    SoftmaxState state = {0, 1};
+    const float sum = TestFixture::B::softmax(score_of_unit(unit), 16, row.m.data, state);
+    EXPECT_EQ(sum, 2 + row.m.data[4]);
+    const int64_t zeros = std::count(row.m.data, row.m.data + 16, 0.0f);
+    EXPECT_EQ(zeros, unit == 1.0f ? 15 : 14);
+    EXPECT_EQ(row.m.data[3], 1);
+    row.m.data[7] = nan;
+    TestFixture::B::softmax(score_of_unit(unit), 16, row.m.data, state);
+    EXPECT_TRUE(std::isnan(row.m.data[7]) && std::isnan(state.sum));
+    EXPECT_EQ(row.m.data[3], std::exp2(unit));
+  }
+}
+
+TYPED_TEST(Simd, LaneSumsOfAnyNumberOfRows) {
+  const int64_t lanes = TestFixture::B::lanes();
+  std::vector<float> memory(33 * 16 + 16);
+  auto* const v =
+      reinterpret_cast<float*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64);
+  for (int64_t i = 0; i < 32 * lanes; ++i) v[i] = static_cast<float>(i * i % 101);
+  for (int64_t rows = 1; rows <= 32; ++rows) {
+    SoftmaxState states[33];
+    std::fill(states, states + 33, SoftmaxState{0, 1});
+    TestFixture::B::add_sums(v, rows, states);
+    for (int64_t r = 0; r < 33; ++r)
+      EXPECT_EQ(states[r].sum,
+                1 + (r < rows ? std::accumulate(v + r * lanes, v + (r + 1) * lanes, 0.0f) : 0));
+  }
 }
 
 TYPED_TEST(Simd, GemmOfAnySizeSetsAndAdds) {
