@@ -56,8 +56,8 @@ Tiles forward_tiles(const Problem& problem, const Options& options, int threads)
 std::int64_t heads_together(const Problem& problem, std::int64_t tile_q, int threads) {
   const std::int64_t group = problem.heads_q / std::max<std::int64_t>(1, problem.heads_kv);
   std::int64_t heads = std::min({group, kMostHeads, long_query_tile(problem) / tile_q});
-  while (heads > 1 && (group % heads != 0 || items(problem, problem.heads_q / heads, tile_q) <
-                                                 kItemsPerThread * threads))
+  while (heads > 1 && (group % heads != 0 ||
+                       items(problem, problem.heads_q / heads, tile_q) < kItemsPerThread * threads))
     --heads;
   return std::max<std::int64_t>(1, heads);
 }

@@ -103,12 +103,10 @@ struct SplitPass {
     for (int64_t k = keys.begin; k < keys.end; k += kSplitKeys) {
       const Span tile = {k, min_of(k + kSplitKeys, keys.end)};
       for (int64_t j = k; j < tile.end; j += few)
-        for (int64_t b = 0; b < grid.blocks; ++b)
-          scores(b, tile, {j, min_of(j + few, tile.end)});
+        for (int64_t b = 0; b < grid.blocks; ++b) scores(b, tile, {j, min_of(j + few, tile.end)});
       for (int64_t b = 0; b < grid.blocks; ++b) weights(b, tile);
       for (int64_t j = k; j < tile.end; j += few)
-        for (int64_t b = 0; b < grid.blocks; ++b)
-          values(b, tile, {j, min_of(j + few, tile.end)});
+        for (int64_t b = 0; b < grid.blocks; ++b) values(b, tile, {j, min_of(j + few, tile.end)});
     }
   }
 };

@@ -49,7 +49,8 @@ struct SplitPartials {
 };
 SplitPartials carve_partials(Arena& arena, const Problem& problem, const PassPlan& pass);
 
-// Keys of a head that are worked on before those of the next: 8 heads' rows of 128 numbers are 32 KiB.
+// Keys of a head that are worked on before those of the next: 8 heads' rows of 128 numbers are 32
+// KiB.
 constexpr int64_t few_keys(DType dtype) {
   return 32 / size_of(dtype);
 }

@@ -40,8 +40,8 @@ HWY_INLINE V scale_by_exp2(D d, V p, V shifted, V x, V lowest) {
 #if HWY_TARGET == HWY_AVX3  // the compiler doesn't find that the addition can mask
   const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted.raw), 23);
   const __mmask16 counts = _mm512_cmp_ps_mask(x.raw, lowest.raw, _CMP_NLT_UQ);
-  return V{_mm512_castsi512_ps(
-      _mm512_maskz_add_epi32(counts, _mm512_castps_si512(p.raw), exponent))};
+  return V{
+      _mm512_castsi512_ps(_mm512_maskz_add_epi32(counts, _mm512_castps_si512(p.raw), exponent))};
 #else
   const hn::RebindToSigned<D> di;
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));

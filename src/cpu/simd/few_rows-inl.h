@@ -48,8 +48,7 @@ HWY_INLINE void dot_block(Matrix q, const Rows& k, int64_t key, int64_t last, fl
   const F32Tag d;
   const int64_t ahead = bytes_ahead(k);
   const std::byte* rows[4];
-  for (int j = 0; j < 4; ++j)
-    rows[j] = static_cast<const std::byte*>(k.row(min_of(key + j, last)));
+  for (int j = 0; j < 4; ++j) rows[j] = static_cast<const std::byte*>(k.row(min_of(key + j, last)));
   F32Vec acc[kRows][4];
   for (int r = 0; r < kRows; ++r)
     for (int j = 0; j < 4; ++j) acc[r][j] = hn::Zero(d);

@@ -46,7 +46,7 @@ HWY_INLINE void convert_weights(const float* s, int64_t cols, float* out, int64_
 // softmax_lanes, with the weights going to `out`, zeros up to a multiple of 32. `out` may be s.
 template <int kParts>
 HWY_INLINE F32Vec softmax_lanes_to(const Score& score, int64_t cols, const float* s,
-                                const SoftmaxRow& row, float* out, int64_t part) {
+                                   const SoftmaxRow& row, float* out, int64_t part) {
   const F32Tag d;
   const float shift = raise_max(score, max_of_lanes(s, cols), row);
   const RowExp2<kParts == 3 ? 5 : 4> weight(shift, score.unit, score.lowest);
