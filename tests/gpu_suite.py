@@ -33,6 +33,9 @@ SMALL = {
                    "--causal --sink on",
     "modified": "--seq-q 70 --seq-kv 300 --head-dim 128 --head-dim-v 64 --softcap 10 --alibi on "
                 "--sink on --bias on --dropout 0.2",
+    "far": "--seq-q 130 --seq-kv 200 --head-dim 64 --heads-q 2 --heads-kv 1 --causal "
+           "--inputs huge-logits",
+    "far-wide": "--seq-q 70 --seq-kv 130 --head-dim 256 --inputs huge-logits --deterministic",
     "packed": "--cu-seqlens-q {lengths} --cu-seqlens-k {lengths} --head-dim 64 --causal",
 }
 ATTEND = ["", "--causal", "--window 40,7 --align top-left", "--softcap 8", "--dropout 0.3 --seed 5",
@@ -71,7 +74,8 @@ class Suite:
         if sanitizer := shutil.which("compute-sanitizer"):
             for tool in ("memcheck", "racecheck", "synccheck"):
                 found += [(f"{tool}, {name}", False, self.said(
-                    [sanitizer, "--tool", tool, "--error-exitcode", "9", *self.check(flags)]))
+                    [sanitizer, "--tool", tool, "--error-exitcode", "9", *self.check(flags)],
+                    **{"TILEWISE_RACECHECK": "1"} if tool == "racecheck" else {}))
                     for name, flags in SMALL.items()]
             # Not racecheck: it doesn't follow a token that is passed on by bar.arrive (tile/turn.h).
             found += [(f"{tool}, primitives", False, self.said(
@@ -87,11 +91,11 @@ class Suite:
         return [self.command, "check", "--device", "cuda", *words, *dtype]
 
     @staticmethod
-    def said(words):
+    def said(words, **environment):
         """A piece that runs a program and returns the last line it says."""
         def piece():
             done = subprocess.run(list(map(str, words)), capture_output=True, text=True,
-                                  timeout=LIMIT_S, env=os.environ | THREADS)
+                                  timeout=LIMIT_S, env=os.environ | THREADS | environment)
             lines = (done.stdout + done.stderr).strip().splitlines() or ["(silent)"]
             if done.returncode:
                 raise RuntimeError(f"exit code {done.returncode}\n" + "\n".join(lines[-25:]))

@@ -49,10 +49,16 @@ TEST_P(CudaKernels, RowCompilesWithoutSpills) {
   Problem plain = p;
   plain.alibi = Alibi::kNone, plain.softcap = 0;
   expect_sound(plain);
+  Problem scaled = plain;
+  scaled.scale = -1;
+  expect_sound(scaled);
   if (row.extras != Extras::kRegisters) return;
   p.alibi = Alibi::kPerHead;
   p.sink = true;
   expect_sound(p);
+  Problem half = p;
+  half.dtype = DType::kF16;
+  expect_sound(half);
   Problem biased = p, strided = p;
   p.dropout_p = 0.1f;
   biased.bias = strided.bias = {true, true, false, false, false, DType::kF32};

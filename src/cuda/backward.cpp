@@ -6,6 +6,7 @@
 #include "core/format.h"
 #include "cuda/backward_table.h"
 #include "cuda/device/sm90/backward_params.h"
+#include "cuda/product_scale.h"
 #include "cuda/runtime/call_key.h"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/memory_check.h"
@@ -67,11 +68,11 @@ void fill_tensors(BackwardParams& p, const Inputs& in, const Gradients& g) {
 }
 
 void fill_scores(BackwardParams& p, const Problem& problem, const Inputs& in, const Gradients& g) {
-  p.scale = problem.scale.value_or(1.0f / std::sqrt(static_cast<float>(problem.head_dim)));
-  p.scale_log2 = p.scale * kLog2e;
+  p.scale = scale_of(problem);
+  p.scale_log2 = product_scale(problem) * kLog2e;
   if (problem.softcap != 0) {
     p.softcap_log2 = problem.softcap * kLog2e;
-    p.scale_over_softcap = p.scale / problem.softcap;
+    p.scale_over_softcap = product_scale(problem) / problem.softcap;
   }
   if (in.alibi_slopes.given()) {
     p.alibi_slopes = static_cast<const float*>(in.alibi_slopes.data);

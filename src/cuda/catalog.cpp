@@ -18,17 +18,21 @@ struct HeadDims {
 constexpr HeadDims kUsualDims[] = {{64, 64},   {96, 96},   {128, 128},
                                    {192, 128}, {192, 192}, {256, 256}};
 
-// One way to modify a problem.
-using Modify = void (*)(Problem&);
-constexpr Modify kPlain[] = {[](Problem&) {}, [](Problem& p) { p.sink = true; }};
-constexpr Modify kArithmetic[] = {
-    [](Problem& p) { p.alibi = Alibi::kPerHead; },
+// A way to modify a problem, and what that asks of a row.
+struct Modification {
+  Extras extras;
+  void (*modify)(Problem&);
 };
-constexpr Modify kRegisters[] = {
-    [](Problem& p) { p.softcap = 30; },
-    [](Problem& p) { p.dropout_p = 0.1f; },
-    [](Problem& p) { p.bias = {true, false, false, false, false, DType::kF32}; },
-    [](Problem& p) { p.bias = {true, false, false, false, false, p.dtype}; },
+constexpr Modification kModifications[] = {
+    {Extras::kNone, [](Problem&) {}},
+    {Extras::kNone, [](Problem& p) { p.sink = true; }},
+    {Extras::kArithmetic, [](Problem& p) { p.alibi = Alibi::kPerHead; }},
+    {Extras::kArithmetic, [](Problem& p) { p.scale = -1; }},
+    {Extras::kRegisters, [](Problem& p) { p.softcap = 30; }},
+    {Extras::kRegisters, [](Problem& p) { p.dropout_p = 0.1f; }},
+    {Extras::kRegisters,
+     [](Problem& p) { p.bias = {true, false, false, false, false, DType::kF32}; }},
+    {Extras::kRegisters, [](Problem& p) { p.bias = {true, false, false, false, false, p.dtype}; }},
 };
 
 Mask mask_of(Band band) {
@@ -87,23 +91,17 @@ class Collector {
     if (seen_.insert(kernel.source).second) kernels_.push_back(std::move(kernel));
   }
   void add_row(const ForwardRow& row, Problem p) {
-    for (const bool varlen : {false, true}) {
-      p.varlen.cu_seqlens_q = p.varlen.cu_seqlens_kv = varlen;
-      const auto add_with = [&](Modify modify, Band band) {
-        Problem modified = p;
-        modified.mask = mask_of(band);
-        modify(modified);
-        add(forward_kernel(modified, forward_config(modified, row)));
-      };
-      if (row.extras == Extras::kRegisters) {
-        for (const Band band : {Band::kFull, Band::kRight, Band::kBoth})
-          for (const Modify modify : kRegisters) add_with(modify, band);
-        continue;
-      }
-      for (const Modify modify : kPlain) add_with(modify, row.band);
-      if (row.extras == Extras::kArithmetic)
-        for (const Modify modify : kArithmetic) add_with(modify, row.band);
-    }
+    const bool any_band = row.extras == Extras::kRegisters;
+    for (const bool varlen : {false, true})
+      for (const Band band : {Band::kFull, Band::kRight, Band::kBoth})
+        for (const auto& [extras, modify] : kModifications) {
+          if (any_band ? extras != row.extras : extras > row.extras || band != row.band) continue;
+          Problem modified = p;
+          modified.varlen.cu_seqlens_q = modified.varlen.cu_seqlens_kv = varlen;
+          modified.mask = mask_of(band);
+          modify(modified);
+          add(forward_kernel(modified, forward_config(modified, row)));
+        }
   }
   // Both orders of additions, whatever the length.
   void add_backward(Problem p) {

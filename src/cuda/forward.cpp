@@ -1,12 +1,12 @@
 #include "cuda/forward.h"
 
-#include <cmath>
 #include <map>
 #include <mutex>
 #include <tuple>
 
 #include "core/format.h"
 #include "cuda/device/sm90/forward_params.h"
+#include "cuda/product_scale.h"
 #include "cuda/runtime/call_key.h"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/memory_check.h"
@@ -60,8 +60,7 @@ void fill_outputs(ForwardParams& p, const Outputs& out) {
 }
 
 void fill_scores(ForwardParams& p, const Problem& problem, const Inputs& in) {
-  const float scale =
-      problem.scale.value_or(1.0f / std::sqrt(static_cast<float>(problem.head_dim)));
+  const float scale = product_scale(problem);
   p.scale_log2 = scale * kLog2e;
   if (problem.softcap != 0) {
     p.softcap_log2 = problem.softcap * kLog2e;

@@ -26,10 +26,18 @@ BiasType bias_of(const Bias& bias) {
                                      : BiasType::kBf16;
 }
 
+// Whether the scale can't be folded into the maximum, or into ALiBi's slopes, which are divided by
+// it.
+bool general_scale(const Problem& p) {
+  constexpr float kLeastForSlopes = 1e-20f;
+  return p.scale && *p.scale <= (p.alibi == Alibi::kNone ? 0.0f : kLeastForSlopes);
+}
+
 Extras extras_of(const Problem& p) {
-  if (p.bias.present || p.dropout_p > 0 || p.softcap != 0) return Extras::kRegisters;
-  const bool plain = p.alibi == Alibi::kNone && !(p.scale && *p.scale <= 0);
-  return plain ? Extras::kNone : Extras::kArithmetic;
+  const bool slopes = p.alibi != Alibi::kNone, scale = general_scale(p);
+  if (p.bias.present || p.dropout_p > 0 || p.softcap != 0 || (slopes && scale))
+    return Extras::kRegisters;
+  return slopes || scale ? Extras::kArithmetic : Extras::kNone;
 }
 
 bool varlen(const Varlen& v) {
@@ -103,12 +111,15 @@ ForwardConfig forward_config(const Problem& p, const ForwardRow& row) {
   // Packed sequences, long ones and short ones: dealt back and forth, too.
   c.order = c.band == Band::kRight || p.varlen.cu_seqlens_q ? Order::kLongestFirst : Order::kLinear;
   c.varlen = varlen(p.varlen);
-  c.general_scale = p.scale && *p.scale <= 0;
+  c.general_scale = general_scale(p);
   c.softcap = p.softcap != 0;
   c.alibi = p.alibi != Alibi::kNone;
   c.bias = bias_of(p.bias);
   c.bias_pairs = p.bias.present && !p.bias.broadcast_kv && p.seq_kv % 2 == 0;
   c.sink = p.sink;
+  // With an exp2 and a reciprocal more to a score, ptxas has no registers for more keys, and
+  // serializes all products.
+  if (c.softcap && c.element == Element::kF16) c.tile_kv = std::min(c.tile_kv, 96);
   c.dropout = p.dropout_p > 0;
   const MaskShape mask{p.seq_q,     p.seq_kv,     p.mask.causal,
                        p.mask.left, p.mask.right, p.mask.align == Align::kBottomRight};

@@ -10,8 +10,8 @@
 
 namespace tilewise::cuda {
 
-// What a problem asks of a consumer beside the plain softmax: nothing; arithmetic on its scores
-// (ALiBi, a scale that is not positive); or registers (softcap, bias, dropout).
+// What a problem asks of a consumer beside the plain softmax: nothing; some arithmetic and a few
+// registers (ALiBi, a scale that is not positive); or many registers (softcap, bias, dropout).
 enum class Extras { kNone, kArithmetic, kRegisters };
 
 // Tiles for one range of head dims and one kind of mask, as measured (docs/forward_sm90.md).

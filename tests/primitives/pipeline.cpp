@@ -73,8 +73,8 @@ Primitive ring_filled_by_tma(const std::string& release) {
           reinterpret_cast<uint32_t*>(s_memory + 1024 + 512 * cursor.stage);
       a.out[128 * i + thread] = s_words[127 - thread];
       ptx::warp_sync();
-      cursor.)cuda") +
-           release + R"cuda((ring);
+      )cuda") +
+           release + R"cuda(
     }
   })cuda";
   for (std::uint32_t i = 0; i < 128 * kRounds; ++i) {
@@ -84,9 +84,14 @@ Primitive ring_filled_by_tma(const std::string& release) {
   }
   return p;
 }
-const Registered kRing("ring filled by TMA", [] { return ring_filled_by_tma("release"); });
-const Registered kLoadedRing("ring filled by TMA, loads under way",
-                             [] { return ring_filled_by_tma("release_after_loads"); });
+const Registered kRing("ring filled by TMA",
+                       [] { return ring_filled_by_tma("cursor.release(ring);"); });
+const Registered kLoadedRing("ring filled by TMA, loads under way", [] {
+  return ring_filled_by_tma("cursor.release_after_loads(ring);");
+});
+const Registered kRingByHand("ring filled by TMA, released by hand", [] {
+  return ring_filled_by_tma("tile::warp_arrive(&ring.empty[cursor.stage]); cursor.advance();");
+});
 
 const Registered kStoredRing("ring filled by stores", [] {
   Primitive p;

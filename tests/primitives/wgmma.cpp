@@ -154,5 +154,46 @@ const Registered kShapes[] = {
     {"wgmma n208", shape<208>}, {"wgmma n224", shape<224>}, {"wgmma n240", shape<240>},
     {"wgmma n256", shape<256>}};
 
+// tile/column_numbers.h: rows' slopes, of which three k hold a part each, times the columns.
+const Registered kColumnNumbers("column numbers", [] {
+  constexpr int kN = 80;
+  Primitive p;
+  p.headers = {fmt::format("cuda/device/ptx/wgmma/n{}.h", kN), "cuda/device/ptx/sync.h",
+               "cuda/device/tile/column_numbers.h"};
+  p.body = R"cuda(
+  constexpr int kN = 80;
+  const tile::ColumnNumbers<kN> numbers{ptx::shared_address(s_memory)};
+  numbers.write(thread, 128);
+  ptx::fence_async_shared();
+  __syncthreads();
+  const int row = thread / 32 * 16 + thread % 32 / 4, quad = thread % 4;
+  // k = 0, 1 and 2 hold row + 1, 0.25 and 256; what the second 8 k see is multiplied with 0.
+  uint32_t slopes[4] = {};
+  for (int r = 0; r < 2; ++r) {
+    const float whole = row + 8 * r + 1;
+    if (quad == 0) slopes[r] = ptx::pack<Element::kBf16>(whole, 0.25f);
+    if (quad == 1) slopes[r] = ptx::pack<Element::kBf16>(256.0f, 0.0f);
+  }
+  float d[kN / 2];
+  for (float& x : d) x = 1.0f;
+  ptx::pin_registers(d);
+  ptx::wgmma_fence();
+  ptx::Wgmma<Element::kBf16, kN>::rs<ptx::Major::kK>(d, slopes, numbers.descriptor(),
+                                                     ptx::Accumulate::kKeep);
+  ptx::wgmma_commit_group();
+  ptx::wgmma_wait_group<0>();
+  ptx::pin_registers(d);
+  for (int j = 0; j < kN / 8; ++j)
+    for (int i = 0; i < 4; ++i)
+      a.out[(row + i / 2 * 8) * kN + 8 * j + 2 * quad + i % 2] = __float_as_uint(d[4 * j + i]);)cuda";
+  p.threads = 128;
+  p.smem_bytes = kN * 16;
+  for (int m = 0; m < kM; ++m)
+    for (int n = 0; n < kN; ++n)
+      p.out.push_back(
+          f32_to_bits(1.0f + (static_cast<float>(m) + 257.25f) * static_cast<float>(n)));
+  return p;
+});
+
 }  // namespace
 }  // namespace tilewise::test

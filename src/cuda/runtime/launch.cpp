@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/environment.h"
 #include "core/format.h"
 #include "cuda/runtime/cubin_store.h"
 
@@ -65,7 +66,9 @@ Expected<Kernel> load_kernel(const DeviceContext& device, const std::string& key
   if (auto other_thread = loaded_kernel(device, key); other_thread.ok()) return other_thread;
   const auto d = driver();
   if (!d.ok()) return d.status();
-  const auto cubin = cubin_store().find(source, "sm_90a", (*d)->version);
+  const bool racecheck = environment("TILEWISE_RACECHECK") != nullptr;
+  const auto cubin = cubin_store().find(
+      racecheck ? "#define TW_EVERY_LANE_ARRIVES\n" + source : source, "sm_90a", (*d)->version);
   if (!cubin.ok()) return cubin.status();
   const ContextScope scope(**d, device);
   Kernel kernel;

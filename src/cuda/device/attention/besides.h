@@ -19,12 +19,9 @@ template <ForwardConfig C>
 struct Besides {
   BiasTile<C> bias;
   DroppedBits<C> dropped;
-  // ALiBi's, in units of log2, if it is deferred; registers are short otherwise.
-  float slope[2] = {};
 
   // While the products are in flight.
   TW_DEVICE void prepare(const ForwardParams& p, const Work& w, Place at, int kv_row) {
-    if constexpr (C.defers_alibi()) load_slopes(p, w, at, slope);
     if constexpr (C.bias_pairs) bias.load(p, w, at, kv_row);
     if constexpr (C.dropout) dropped.draw(p, w, at, kv_row);
   }
@@ -37,23 +34,14 @@ struct Besides {
     if constexpr (C.scales_scores())
       for (float& x : s) x *= C.softcap ? p.softcap_log2 : p.scale_log2;
     if constexpr (C.alibi) {
-      float slopes[2] = {slope[0], slope[1]};
-      if constexpr (!C.defers_alibi()) load_slopes(p, w, at, slopes);
+      float slopes[2];
+      load_slopes(p, w, at, slopes);
       subtract_distances<C>(w, at, kv_row, slopes, s);
     }
     if constexpr (C.bias_pairs)
       bias.add_to(s);
     else if constexpr (C.bias != BiasType::kNone)
       add_strided_bias<C>(p, w, at, kv_row, s);
-  }
-
- private:
-  TW_DEVICE static void load_slopes(const ForwardParams& p, const Work& w, Place at,
-                                    float (&slope)[2]) {
-    for (int r = 0; r < 2; ++r)
-      slope[r] =
-          kLog2e *
-          p.alibi_slopes[w.batch * p.alibi_stride_b + (w.head + at.head[r]) * p.alibi_stride_h];
   }
 };
 

@@ -43,6 +43,14 @@ TW_DEVICE float cap(float inverse, float s) {
   return 1.0f - 2.0f * ptx::rcp(e + 1.0f);
 }
 
+// ALiBi's slopes of the two rows, in units of log2 for each key.
+TW_DEVICE void load_slopes(const ForwardParams& p, const Work& w, Place at, float (&slope)[2]) {
+  for (int r = 0; r < 2; ++r)
+    slope[r] =
+        kLog2e *
+        p.alibi_slopes[w.batch * p.alibi_stride_b + (w.head + at.head[r]) * p.alibi_stride_h];
+}
+
 // Takes ALiBi's share off scores in units of log2. Positions are exact in float32 up to 2^24.
 template <ForwardConfig C, int kCount>
 TW_DEVICE void subtract_distances(const Work& w, Place at, int kv_row, const float (&slope)[2],

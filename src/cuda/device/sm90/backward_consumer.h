@@ -135,7 +135,7 @@ struct Consumer {
   TW_DEVICE static void publish(Barriers*... full) {
     ptx::fence_async_shared();
     ptx::warp_sync();
-    if (ptx::elect_one()) (ptx::mbarrier_arrive(full), ...);
+    (tile::warp_arrive(full), ...);
   }
 
   TW_DEVICE ScorePlace place_of_thread(const Work& w, const StepCursor& at) const {

@@ -44,21 +44,22 @@ struct Shared {
   Work work[kWorkStages];
   uint64_t work_wanted;  // the producer will soon have nothing to load
 
-  static constexpr int kConsumerWarps = 4 * C.kConsumers;
   // One thread, before the CTA's first barrier.
   TW_DEVICE void init_barriers() {
-    k_ring.init({1, kConsumerWarps});
-    v_ring.init({1, kConsumerWarps});
-    q_ring.init({1, kConsumerWarps});
-    do_ring.init({1, kConsumerWarps});
-    ds_ring.init({C.wide ? 4u : uint32_t{kConsumerWarps}, 1});
+    constexpr uint32_t kWarpgroup = 4 * tile::kArrivalsOfWarp,
+                       kConsumers = C.kConsumers * kWarpgroup;
+    k_ring.init({1, kConsumers});
+    v_ring.init({1, kConsumers});
+    q_ring.init({1, kConsumers});
+    do_ring.init({1, kConsumers});
+    ds_ring.init({C.wide ? kWarpgroup : kConsumers, 1});
     for (int i = 0; i < C.kConsumers; ++i) {
-      ptx::mbarrier_init(&dq_full[i][0], 4);
-      ptx::mbarrier_init(&dq_full[i][1], 4);
+      ptx::mbarrier_init(&dq_full[i][0], kWarpgroup);
+      ptx::mbarrier_init(&dq_full[i][1], kWarpgroup);
       ptx::mbarrier_init(&dq_empty[i], 1);
     }
-    probabilities_ring.init({4, 4});
-    work_ring.init({1, kConsumerWarps + 3});  // the producer and two writers
+    probabilities_ring.init({kWarpgroup, kWarpgroup});
+    work_ring.init({1, kConsumers + 3});  // the producer and two writers
     ptx::mbarrier_init(&work_wanted, 1);
   }
 };

@@ -52,7 +52,7 @@ struct WideConsumer : Consumer<C> {
       ptx::store_shared(ptx::shared_address(shared.probabilities[i][this->thread_number()]),
                         handed_over[i]);
     ptx::warp_sync();
-    if (ptx::elect_one()) ptx::mbarrier_arrive(&shared.probabilities_ring.full[0]);
+    tile::warp_arrive(&shared.probabilities_ring.full[0]);
   }
   TW_DEVICE void take_probabilities(Operands& handed_over) {
     auto cursor = this->template cursor_at<1>(steps);

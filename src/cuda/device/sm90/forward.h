@@ -32,6 +32,15 @@ TW_DEVICE void clear_empty_rows(Shared<C>& shared) {
 }
 
 template <ForwardConfig C>
+TW_DEVICE void number_columns(Shared<C>& shared) {
+  if constexpr (C.defers_alibi()) {
+    tile::ColumnNumbers<C.tile_kv>{ptx::shared_address(shared.column_numbers)}.write(threadIdx.x,
+                                                                                     C.threads());
+    ptx::fence_async_shared();
+  }
+}
+
+template <ForwardConfig C>
 requires Valid<C> TW_DEVICE void forward(const ForwardParams& p) {
   extern __shared__ __align__(1024) uint8_t s_memory[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(s_memory);
@@ -51,6 +60,7 @@ requires Valid<C> TW_DEVICE void forward(const ForwardParams& p) {
     ptx::fence_mbarrier_init();
   }
   clear_empty_rows<C>(shared);
+  number_columns<C>(shared);
   __syncthreads();
 
   // Up to here the end of the kernel before runs beside; the next one may start the same way.

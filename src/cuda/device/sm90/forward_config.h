@@ -55,13 +55,14 @@ struct ForwardConfig {
   TW_HD constexpr bool scales_scores() const {
     return (general_scale && !softcap) || alibi || bias != BiasType::kNone;
   }
-  // ALiBi is left to the scores' exponents (attention/exponents.h), if it is all there is to do.
+  // ALiBi is part of the products (attention/alibi.h), if it is all there is to do.
   TW_HD constexpr bool defers_alibi() const {
     return alibi && !softcap && bias == BiasType::kNone && !general_scale;
   }
   TW_HD constexpr int smem_bytes() const {
     const int d = round_up(head_dim, 64) * 2, dv = round_up(head_dim_v, 64) * 2;
-    return q_stages * tile_q * d + stages * tile_kv * (d + dv) + kControlBytes;
+    const int column_numbers = defers_alibi() ? tile_kv * 16 : 0;
+    return q_stages * tile_q * d + stages * tile_kv * (d + dv) + column_numbers + kControlBytes;
   }
 
   static constexpr int kControlBytes = 1024;  // barriers and work items

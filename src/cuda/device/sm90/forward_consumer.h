@@ -30,6 +30,7 @@ struct Consumer {
   RowPair rows;
   float o[C.head_dim_v / 2];                  // 64 x Dv, unnormalized
   uint32_t probabilities[C.tile_kv / 16][4];  // 64 x tile_kv as A operands
+  Alibi<C> alibi;                             // of the work whose scores come next
   uint32_t q_operands[C.q_in_registers ? C.head_dim / 16 : 1][4];
 
   TW_DEVICE static int thread_number() { return ptx::thread_number() % 128; }
@@ -80,6 +81,7 @@ struct Consumer {
       else
         Qk::template ss<ptx::Major::kK>(s, q0 + Tiles<C>::Q::k_step(column), k_desc, accumulate);
     }
+    if constexpr (C.defers_alibi()) alibi.issue(s, ptx::shared_address(shared.column_numbers));
     ptx::wgmma_commit_group();
   }
 
@@ -103,9 +105,8 @@ struct Consumer {
     if constexpr (kScores == Scores::kMayBeHidden) apply_mask<C>(w, place(w), kv_row, s);
   }
   // The rows' maxima, of scores that are complete now.
-  TW_DEVICE void complete_maxima(const Work& w, int tile, const Besides<C>& besides, ScoreTile& s,
-                                 float (&top)[2]) const {
-    if constexpr (C.defers_alibi()) besides.modify(p, w, place(w), tile * C.tile_kv, s);
+  TW_DEVICE void complete_maxima(const Work& w, int tile, ScoreTile& s, float (&top)[2]) const {
+    if constexpr (C.defers_alibi()) alibi.complete(p, w, place(w), tile * C.tile_kv, s);
     row_maxima(s, top);
   }
 
@@ -126,9 +127,8 @@ struct Consumer {
   }
 
   // A row's first top is its first tile's maximum.
-  TW_DEVICE Exponents<C> start_rows(const Work& w, int tile, const Besides<C>& besides,
-                                    ScoreTile& s) {
-    complete_maxima(w, tile, besides, s, rows.top);
+  TW_DEVICE Exponents<C> start_rows(const Work& w, int tile, ScoreTile& s) {
+    complete_maxima(w, tile, s, rows.top);
     rows.sum[0] = rows.sum[1] = 0.0f;
     Exponents<C> exponents(p, rows);
     if (ptx::warp_any(is_far(exponents.shift[0]) || is_far(exponents.shift[1])))
@@ -136,18 +136,18 @@ struct Consumer {
     return exponents;
   }
 
-  // Lets the tops follow the maxima, and O the tops. Seldom needed; but the branch around it is
-  // what keeps ptxas from waiting for O before the maxima, and from taking exponentials before
-  // that.
-  TW_DEVICE void follow(const Work& w, int tile, const Besides<C>& besides, ScoreTile& s,
-                        Exponents<C>& exponents) {
-    float seen[2], factor[2];
-    complete_maxima(w, tile, besides, s, seen);
+  // Lets the tops follow the maxima; O is to follow by `factor`. Seldom needed; but the branch
+  // around it is what keeps ptxas from waiting for O before the maxima, and from taking
+  // exponentials before that.
+  TW_DEVICE void follow(const Work& w, int tile, ScoreTile& s, Exponents<C>& exponents,
+                        float (&factor)[2]) {
+    float seen[2];
+    complete_maxima(w, tile, s, seen);
     for (int r = 0; r < 2; ++r) factor[r] = move_top(rows, r, seen[r], score_scale<C>(p));
     exponents = Exponents<C>(p, rows);
     take_off_far(s, rows.top, exponents.shift);
-    ptx::wgmma_wait_group<0>();
-    ptx::pin_registers(o);
+  }
+  TW_DEVICE void rescale_output(const float (&factor)[2]) {
 #pragma unroll
     for (int i = 0; i < C.head_dim_v / 2; ++i) o[i] *= factor[i / 2 % 2];
   }
@@ -207,6 +207,8 @@ struct Consumer {
     ScoreTile s;
     skip_keys(w);
     take_q();
+    alibi.take_slopes(p, w, place(w));
+    alibi.face(w, (kv.end - 1) * C.tile_kv);
     k_cursor.wait(shared.k_ring);
     issue_scores(k_descriptor(), s);
     Besides<C> besides;
@@ -215,7 +217,7 @@ struct Consumer {
     ptx::pin_registers(s);
     release_operands(kv.end - 1);
     shape_scores<Scores::kMayBeHidden>(w, kv.end - 1, besides, s);
-    auto exponents = start_rows(w, kv.end - 1, besides, s);
+    auto exponents = start_rows(w, kv.end - 1, s);
     clear_output();
     make_probabilities<Scores::kMayBeHidden>(besides, s, exponents);
   }
@@ -247,14 +249,19 @@ struct Consumer {
   TW_DEVICE void step(const Work& w, int tile) {
     ScoreTile s;
     Besides<C> besides;
+    alibi.face(w, tile * C.tile_kv);
     issue_pair(s);
     besides.prepare(p, w, place(w), tile * C.tile_kv);
     wait_scores(tile, s);
     shape_scores<kScores>(w, tile, besides, s);
     Exponents<C> exponents(p, rows);
-    if constexpr (C.defers_alibi()) exponents.lay_line(p, w, place(w), tile * C.tile_kv, besides);
-    if (ptx::warp_any(!exponents.suffice(s))) follow(w, tile, besides, s, exponents);
+    if constexpr (C.defers_alibi()) exponents.add_base(p, alibi, w, place(w), tile * C.tile_kv);
+    // Of this warp. All of a warpgroup must wait for O in one place.
+    const bool tops_move = ptx::warp_any(!exponents.suffice(s));
+    float factor[2];
+    if (tops_move) follow(w, tile, s, exponents, factor);
     wait_values();
+    if (tops_move) rescale_output(factor);
     make_probabilities<kScores>(besides, s, exponents);
   }
 
@@ -276,11 +283,13 @@ struct Consumer {
     float scale[2];
     finish_statistics(w, scale);  // before S takes its registers
     Besides<C> besides;
+    alibi.take_slopes(p, next, place(next));
+    alibi.face(next, (kv.end - 1) * C.tile_kv);
     issue_pair(s);
     besides.prepare(p, next, place(next), (kv.end - 1) * C.tile_kv);
     wait_scores(kv.end - 1, s);
     shape_scores<kScores>(next, kv.end - 1, besides, s);
-    auto exponents = start_rows(next, kv.end - 1, besides, s);
+    auto exponents = start_rows(next, kv.end - 1, s);
     wait_values();
     store_output<C>(p, w, place(w), o, scale);
     clear_output();
@@ -328,7 +337,7 @@ struct Consumer {
     return kNoMoreWork;
   }
   TW_DEVICE void put_back(int slot) {
-    if (ptx::elect_one()) ptx::mbarrier_arrive(&shared.work_ring.empty[slot]);
+    tile::warp_arrive(&shared.work_ring.empty[slot]);
   }
 
   TW_DEVICE void run() {

@@ -3,6 +3,7 @@
 
 #include "cuda/device/attention/work.h"
 #include "cuda/device/ptx/tma.h"
+#include "cuda/device/tile/column_numbers.h"
 #include "cuda/device/tile/ring.h"
 #include "cuda/device/tile/swizzled_tile.h"
 
@@ -23,6 +24,7 @@ struct Shared {
   uint8_t q[C.q_stages][Tiles<C>::Q::kBytes];
   uint8_t k[C.stages][Tiles<C>::K::kBytes];
   uint8_t v[C.stages][Tiles<C>::V::kBytes];
+  uint8_t column_numbers[C.defers_alibi() ? tile::ColumnNumbers<C.tile_kv>::kBytes : 16];
   tile::RingBarriers<C.q_stages> q_ring;
   tile::RingBarriers<C.stages> k_ring, v_ring;
   tile::RingBarriers<kWorkStages> work_ring;

@@ -9,6 +9,17 @@
 
 namespace tilewise::tile {
 
+// A warp that is done arrives once. compute-sanitizer's racecheck doesn't see that its lanes have
+// met before, so for that tool every lane arrives (TILEWISE_RACECHECK).
+#ifdef TW_EVERY_LANE_ARRIVES
+inline constexpr uint32_t kArrivalsOfWarp = 32;
+#else
+inline constexpr uint32_t kArrivalsOfWarp = 1;
+#endif
+TW_DEVICE void warp_arrive(uint64_t* barrier) {
+  if (kArrivalsOfWarp > 1 || ptx::elect_one()) ptx::mbarrier_arrive(barrier);
+}
+
 // How many arrivals fill a stage (1 for the copy engine), and how many empty it.
 struct Arrivals {
   uint32_t full, empty;
@@ -28,7 +39,7 @@ struct RingBarriers {
     }
   }
   TW_DEVICE void init(uint32_t consumer_warps) {
-    init({1, consumer_warps});
+    init({1, consumer_warps * kArrivalsOfWarp});
   }
 };
 
@@ -69,7 +80,7 @@ struct RingCursor {
   // Consumer, each warp: done reading the stage; on to the next. What was read by ordinary loads is
   // in use by now.
   TW_DEVICE void release(RingBarriers<kStages>& ring) {
-    if (ptx::elect_one()) ptx::mbarrier_arrive(&ring.empty[stage]);
+    warp_arrive(&ring.empty[stage]);
     advance();
   }
   // The same, every thread, where such loads may be under way: a copy engine's writes to the stage
