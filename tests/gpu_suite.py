@@ -36,6 +36,7 @@ SMALL = {
     "far": "--seq-q 130 --seq-kv 200 --head-dim 64 --heads-q 2 --heads-kv 1 --causal "
            "--inputs huge-logits",
     "far-wide": "--seq-q 70 --seq-kv 130 --head-dim 256 --inputs huge-logits --deterministic",
+    "alibi": "--seq-q 130 --seq-kv 300 --head-dim 128 --heads-q 2 --alibi on",
     "packed": "--cu-seqlens-q {lengths} --cu-seqlens-k {lengths} --head-dim 64 --causal",
 }
 ATTEND = ["", "--causal", "--window 40,7 --align top-left", "--softcap 8", "--dropout 0.3 --seed 5",

@@ -26,8 +26,8 @@ struct Modification {
 constexpr Modification kModifications[] = {
     {Extras::kNone, [](Problem&) {}},
     {Extras::kNone, [](Problem& p) { p.sink = true; }},
-    {Extras::kArithmetic, [](Problem& p) { p.alibi = Alibi::kPerHead; }},
-    {Extras::kArithmetic, [](Problem& p) { p.scale = -1; }},
+    {Extras::kAlibi, [](Problem& p) { p.alibi = Alibi::kPerHead; }},
+    {Extras::kRegisters, [](Problem& p) { p.scale = -1; }},
     {Extras::kRegisters, [](Problem& p) { p.softcap = 30; }},
     {Extras::kRegisters, [](Problem& p) { p.dropout_p = 0.1f; }},
     {Extras::kRegisters,

@@ -34,10 +34,9 @@ bool general_scale(const Problem& p) {
 }
 
 Extras extras_of(const Problem& p) {
-  const bool slopes = p.alibi != Alibi::kNone, scale = general_scale(p);
-  if (p.bias.present || p.dropout_p > 0 || p.softcap != 0 || (slopes && scale))
+  if (p.bias.present || p.dropout_p > 0 || p.softcap != 0 || general_scale(p))
     return Extras::kRegisters;
-  return slopes || scale ? Extras::kArithmetic : Extras::kNone;
+  return p.alibi == Alibi::kNone ? Extras::kNone : Extras::kAlibi;
 }
 
 bool varlen(const Varlen& v) {
@@ -56,24 +55,24 @@ bool fill_well(const ForwardRow& row, const Problem& p) {
 }  // namespace
 
 const std::vector<ForwardRow>& forward_table() {
-  constexpr auto kNone = Extras::kNone, kArithmetic = Extras::kArithmetic;
-  //  D    band         extras    Sk >=  M    N   stages  Q in registers
+  constexpr auto kNone = Extras::kNone, kAlibi = Extras::kAlibi;
+  //  D    band         extras Sk >=  M    N   stages  Q in registers
   static const std::vector<ForwardRow> rows = {
       {64, Band::kFull, kNone, 0, 192, 128, 2, false},
-      {64, Band::kFull, kArithmetic, 0, 128, 128, 4, true},
+      {64, Band::kFull, kAlibi, 0, 128, 128, 4, true},
       {64, Band::kRight, kNone, 1536, 192, 128, 2, false},
-      {64, Band::kRight, kArithmetic, 0, 128, 128, 4, true},
-      {64, Band::kBoth, kArithmetic, 0, 128, 128, 4, true},
+      {64, Band::kRight, kAlibi, 0, 128, 128, 4, true},
+      {64, Band::kBoth, kAlibi, 0, 128, 128, 4, true},
       {128, Band::kFull, kNone, 1536, 192, 80, 3, false},
-      {128, Band::kFull, kArithmetic, 0, 128, 128, 3, true},
-      {128, Band::kRight, kArithmetic, 0, 128, 128, 3, true},
-      {128, Band::kBoth, kArithmetic, 0, 128, 128, 3, true},
-      {192, Band::kFull, kArithmetic, 0, 128, 96, 2, false},
-      {192, Band::kRight, kArithmetic, 0, 128, 96, 2, false},
-      {192, Band::kBoth, kArithmetic, 0, 128, 96, 2, false},
-      {256, Band::kFull, kArithmetic, 0, 128, 80, 2, false},
-      {256, Band::kRight, kArithmetic, 0, 128, 64, 2, false},
-      {256, Band::kBoth, kArithmetic, 0, 128, 64, 2, false},
+      {128, Band::kFull, kAlibi, 0, 128, 128, 3, true},
+      {128, Band::kRight, kAlibi, 0, 128, 128, 3, true},
+      {128, Band::kBoth, kAlibi, 0, 128, 128, 3, true},
+      {192, Band::kFull, kAlibi, 0, 128, 96, 2, false},
+      {192, Band::kRight, kAlibi, 0, 128, 96, 2, false},
+      {192, Band::kBoth, kAlibi, 0, 128, 96, 2, false},
+      {256, Band::kFull, kAlibi, 0, 128, 80, 2, false},
+      {256, Band::kRight, kAlibi, 0, 128, 64, 2, false},
+      {256, Band::kBoth, kAlibi, 0, 128, 64, 2, false},
       // For every mask; smaller tiles leave registers for a tile of bias, for Philox or tanh.
       {64, Band::kBoth, Extras::kRegisters, 0, 128, 128, 3, false},
       {128, Band::kBoth, Extras::kRegisters, 0, 128, 96, 3, false},

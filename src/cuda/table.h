@@ -10,9 +10,9 @@
 
 namespace tilewise::cuda {
 
-// What a problem asks of a consumer beside the plain softmax: nothing; some arithmetic and a few
-// registers (ALiBi, a scale that is not positive); or many registers (softcap, bias, dropout).
-enum class Extras { kNone, kArithmetic, kRegisters };
+// What a problem asks of a consumer beside the plain softmax: nothing; ALiBi's slopes; or
+// registers (softcap, bias, dropout, a scale that is not positive).
+enum class Extras { kNone, kAlibi, kRegisters };
 
 // Tiles for one range of head dims and one kind of mask, as measured (docs/forward_sm90.md).
 struct ForwardRow {

@@ -34,8 +34,8 @@ TW_DEVICE void clear_empty_rows(Shared<C>& shared) {
 template <ForwardConfig C>
 TW_DEVICE void number_columns(Shared<C>& shared) {
   if constexpr (C.defers_alibi()) {
-    tile::ColumnNumbers<C.tile_kv>{ptx::shared_address(shared.column_numbers)}.write(threadIdx.x,
-                                                                                     C.threads());
+    tile::ColumnNumbers<C.tile_kv>{ptx::shared_address(&shared.column_numbers)}.write(threadIdx.x,
+                                                                                      C.threads());
     ptx::fence_async_shared();
   }
 }

@@ -59,10 +59,13 @@ struct ForwardConfig {
   TW_HD constexpr bool defers_alibi() const {
     return alibi && !softcap && bias == BiasType::kNone && !general_scale;
   }
+  TW_HD constexpr int column_number_bytes() const {
+    return defers_alibi() ? round_up(tile_kv * 16, 1024) : 0;
+  }
   TW_HD constexpr int smem_bytes() const {
     const int d = round_up(head_dim, 64) * 2, dv = round_up(head_dim_v, 64) * 2;
-    const int column_numbers = defers_alibi() ? tile_kv * 16 : 0;
-    return q_stages * tile_q * d + stages * tile_kv * (d + dv) + column_numbers + kControlBytes;
+    return q_stages * tile_q * d + column_number_bytes() + stages * tile_kv * (d + dv) +
+           kControlBytes;
   }
 
   static constexpr int kControlBytes = 1024;  // barriers and work items

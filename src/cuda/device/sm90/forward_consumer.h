@@ -81,7 +81,7 @@ struct Consumer {
       else
         Qk::template ss<ptx::Major::kK>(s, q0 + Tiles<C>::Q::k_step(column), k_desc, accumulate);
     }
-    if constexpr (C.defers_alibi()) alibi.issue(s, ptx::shared_address(shared.column_numbers));
+    if constexpr (C.defers_alibi()) alibi.issue(s, ptx::shared_address(&shared.column_numbers));
     ptx::wgmma_commit_group();
   }
 
@@ -242,7 +242,6 @@ struct Consumer {
   TW_DEVICE void wait_values() {
     ptx::wgmma_wait_group<0>();
     ptx::pin_registers(o);
-    v_cursor.release(shared.v_ring);
   }
 
   template <Scores kScores>
@@ -261,8 +260,9 @@ struct Consumer {
     float factor[2];
     if (tops_move) follow(w, tile, s, exponents, factor);
     wait_values();
-    if (tops_move) rescale_output(factor);
+    v_cursor.release(shared.v_ring);
     make_probabilities<kScores>(besides, s, exponents);
+    if (tops_move) rescale_output(factor);
   }
 
   // From one work item to the next without draining the tensor cores: the last values of w are
@@ -291,6 +291,7 @@ struct Consumer {
     shape_scores<kScores>(next, kv.end - 1, besides, s);
     auto exponents = start_rows(next, kv.end - 1, s);
     wait_values();
+    v_cursor.release(shared.v_ring);
     store_output<C>(p, w, place(w), o, scale);
     clear_output();
     make_probabilities<kScores>(besides, s, exponents);

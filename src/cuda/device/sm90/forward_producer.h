@@ -19,12 +19,21 @@ struct Tiles {
 // Work items in flight: the one whose output a consumer still holds, the next, and two ahead.
 inline constexpr int kWorkStages = 4;
 
+template <int kBytes>
+struct Bytes {
+  uint8_t at[kBytes];
+};
+template <>
+struct Bytes<0> {};
+
+// Tiles at multiples of 1024 bytes first.
 template <ForwardConfig C>
 struct Shared {
   uint8_t q[C.q_stages][Tiles<C>::Q::kBytes];
+  [[no_unique_address]] Bytes<C.column_number_bytes()>
+      column_numbers;  // memcheck takes them for longer
   uint8_t k[C.stages][Tiles<C>::K::kBytes];
   uint8_t v[C.stages][Tiles<C>::V::kBytes];
-  uint8_t column_numbers[C.defers_alibi() ? tile::ColumnNumbers<C.tile_kv>::kBytes : 16];
   tile::RingBarriers<C.q_stages> q_ring;
   tile::RingBarriers<C.stages> k_ring, v_ring;
   tile::RingBarriers<kWorkStages> work_ring;

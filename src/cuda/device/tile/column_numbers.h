@@ -14,8 +14,6 @@ namespace tilewise::tile {
 template <int kCount>
 struct ColumnNumbers {
   static_assert(kCount <= 256, "bf16 holds integers up to 256");
-  static constexpr int kBytes = kCount * 16;
-
   uint32_t s_address;  // 128-byte aligned
 
   // Thread `thread` of `threads` writes its share.
