@@ -4,11 +4,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+
+#include "cpu/cgroup.h"
 
 namespace tilewise::cpu {
 
 int default_threads() {
-  return omp_in_parallel() ? 1 : std::max(1, omp_get_max_threads());
+  if (omp_in_parallel()) return 1;
+  static const double granted = granted_processors();
+  const int threads = std::max(1, omp_get_max_threads());
+  const bool asked_for = threads != omp_get_num_procs();
+  if (asked_for || granted <= 0 || granted >= threads) return threads;
+  return std::max(1, static_cast<int>(std::ceil(granted)));
 }
 
 void parallel_for(int64_t items, int threads, const std::function<void(int64_t, int)>& body) {

@@ -6,8 +6,9 @@
 
 namespace tilewise::cpu {
 
-// What OpenMP would use now: OMP_NUM_THREADS, affinity and cgroup limits included; 1 inside a
-// caller's parallel region.
+// What OpenMP would use now, OMP_NUM_THREADS and affinity included; no more than the control
+// group's share of processor time, unless somebody asked for a number; 1 inside a caller's parallel
+// region.
 int default_threads();
 
 // Calls body(item, thread) for every item, thread < threads. Items are handed out in ascending

@@ -32,7 +32,11 @@ std::int64_t long_query_tile(const Problem& problem) {
 // last.
 constexpr int kItemsPerThread = 4;
 std::int64_t items(const Problem& problem, std::int64_t heads, std::int64_t tile_q) {
-  return std::max<std::int64_t>(1, problem.batch * heads) * ceil_div(problem.seq_q, tile_q);
+  // Of packed sequences seq_q is the longest only, and says nothing of the others.
+  const std::int64_t tiles = problem.varlen.cu_seqlens_q
+                                 ? ceil_div(problem.varlen.total_q, tile_q)
+                                 : problem.batch * ceil_div(problem.seq_q, tile_q);
+  return std::max<std::int64_t>(1, heads * tiles);
 }
 
 }  // namespace

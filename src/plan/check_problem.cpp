@@ -56,12 +56,17 @@ Status check_dtype(const char* name, DType dtype) {
   return invalid(format_text("{} is {}; accepted: f32, f16, bf16", name, name_of(dtype)));
 }
 
+// The kernels multiply with the scale in units of log2, and with one over the softcap: float32 must
+// hold both, and some digits.
+constexpr float kMostScale = 1e38f, kLeastSoftcap = 1e-37f;
+
 Status check_scores(const Problem& p) {
-  if (p.scale && !std::isfinite(*p.scale))
-    return invalid(format_text("scale is {}; accepted: a finite number", *p.scale));
-  if (!std::isfinite(p.softcap) || p.softcap < 0)
-    return invalid(
-        format_text("softcap is {}; accepted: 0 (off) or a positive finite number", p.softcap));
+  if (p.scale && !(std::abs(*p.scale) <= kMostScale))
+    return invalid(format_text("scale is {}; accepted: a number of at most {} either way", *p.scale,
+                               kMostScale));
+  if (!std::isfinite(p.softcap) || p.softcap < 0 || (p.softcap > 0 && p.softcap < kLeastSoftcap))
+    return invalid(format_text("softcap is {}; accepted: 0 (off) or a finite number from {} on",
+                               p.softcap, kLeastSoftcap));
   if (!(p.dropout_p >= 0 && p.dropout_p < 1))
     return invalid(format_text("dropout_p is {}; accepted: [0, 1)", p.dropout_p));
   return {};

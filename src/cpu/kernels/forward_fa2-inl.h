@@ -12,6 +12,8 @@
 #endif
 // clang-format on
 
+#include <algorithm>
+
 #include "cpu/kernels/attend_tiles-inl.h"
 #include "cpu/kernels/table.h"
 #include "cpu/kernels/work.h"
@@ -62,7 +64,10 @@ struct Fa2Visitor {
 template <class Operands>
 void run_fa2(const ForwardJob& job) {
   const Problem& problem = job.problem;
-  const std::vector<Sequence> seqs = sequences(problem, job.in);
+  std::vector<Sequence> seqs = sequences(problem, job.in);
+  std::stable_sort(seqs.begin(), seqs.end(), [](const Sequence& a, const Sequence& b) {
+    return a.kv_used > b.kv_used;  // so that no long one begins when all others are done
+  });
   const int64_t together = heads_together(problem, job.pass.tile_q, job.pass.threads);
   const WorkList work(seqs, &Sequence::q_slot, job.pass.tile_q, problem.heads_q / together);
   const int64_t thread_bytes = forward_fa2_bytes(problem, job.pass);

@@ -9,7 +9,7 @@
 
 namespace tilewise::cpu {
 
-// Rows of scores in flight: 32 x 128 f32 = 16 KiB, a third of L1.
+// Rows of scores in flight: 32 x 192 f32 = 24 KiB, half of L1.
 inline constexpr int64_t kPanel = 32;
 
 // Where a step is: which queries meet which keys, and what the mask says about them.

@@ -1,7 +1,6 @@
 // Numbers as sums of bf16 parts, so that products of f16 and f32 can run on bf16 units. A part is
-// the leading 8 bits of what the parts before it left: two hold an f16 exactly, three an f32. Of
-// two split numbers' product the terms whose parts' indices sum up to less than kParts are kept:
-// three for f16, dropping 2^-16 of the product, six for f32, dropping 2^-24.
+// the leading 8 bits of what the parts before it left: two hold an f16 exactly, three an f32. Which
+// parts of two numbers are multiplied is said where they meet (PartPairs in amx-inl.h).
 //
 // Each part is laid out as PairOperands lay out bf16 (pairs along the depth, padded to whole AMX
 // tiles); the parts of a matrix lie `Matrix::part` apart. inf and NaN have no parts: whoever splits
