@@ -39,12 +39,15 @@ void for_visible_kv(const TileGrid& grid, Span q, Visit&& visit) {
   }
 }
 
-// Calls visit(q, class) for every query tile that sees a key of `k`, in ascending order.
+// Calls visit(q, class) for every query tile that sees a key of `k`, from the last to the first:
+// under a causal mask all key tiles share the last one, so backwards that work on several of them
+// and add to dQ in turns are one step apart, not as many as their diagonals.
 template <class Visit>
 void for_visible_q(const TileGrid& grid, Span k, Visit&& visit) {
   const Span queries = grid.mask.queries_of(k);
   if (queries.empty()) return;
-  for (int64_t tile = queries.begin / grid.tile_q; tile * grid.tile_q < queries.end; ++tile) {
+  for (int64_t tile = ceil_div(queries.end, grid.tile_q) - 1;
+       (tile + 1) * grid.tile_q > queries.begin; --tile) {
     const Span q = grid.q_span(tile);
     const TileClass c = grid.mask.classify(q, k);
     if (c != TileClass::kEmpty) visit(q, c);
