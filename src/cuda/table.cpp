@@ -116,9 +116,8 @@ ForwardConfig forward_config(const Problem& p, const ForwardRow& row) {
   c.bias = bias_of(p.bias);
   c.bias_pairs = p.bias.present && !p.bias.broadcast_kv && p.seq_kv % 2 == 0;
   c.sink = p.sink;
-  // With an exp2 and a reciprocal more to a score, ptxas has no registers for more keys, and
-  // serializes all products.
-  if (c.softcap && c.element == Element::kF16) c.tile_kv = std::min(c.tile_kv, 96);
+  // Softcap beside a tile of bias has no registers for as many keys.
+  if (c.softcap && c.bias != BiasType::kNone) c.tile_kv = std::max(32, c.tile_kv * 3 / 4 / 16 * 16);
   c.dropout = p.dropout_p > 0;
   const MaskShape mask{p.seq_q,     p.seq_kv,     p.mask.causal,
                        p.mask.left, p.mask.right, p.mask.align == Align::kBottomRight};

@@ -29,8 +29,7 @@ struct Besides {
   // Products become scores, in units of 1 / score_scale().
   TW_DEVICE void modify(const ForwardParams& p, const Work& w, Place at, int kv_row,
                         float (&s)[C.tile_kv / 2]) const {
-    if constexpr (C.softcap)
-      for (float& x : s) x = cap<C>(p.scale_over_softcap, x);
+    if constexpr (C.softcap) cap_scores(p.scale_over_softcap, s);
     if constexpr (C.scales_scores())
       for (float& x : s) x *= C.softcap ? p.softcap_log2 : p.scale_log2;
     if constexpr (C.alibi) {

@@ -33,14 +33,33 @@ TW_DEVICE Place place_of(const Work& w, int tile_row, int quad_lane) {
   return at;
 }
 
-// tanh(s * inverse), inverse = scale / c. f16 gets it by way of exp2, good to 2^-22: tanh(x) =
-// 1 - 2 / (e^2x + 1). bf16 makes do with the special function, 2^-11, half of what rounding P
-// costs.
-template <ForwardConfig C>
-TW_DEVICE float cap(float inverse, float s) {
-  if constexpr (C.element == Element::kBf16) return ptx::tanh(s * inverse);
-  const float e = ptx::ex2(s * (2.0f * kLog2e) * inverse);
-  return 1.0f - 2.0f * ptx::rcp(e + 1.0f);
+// tanh(x) for |x| up to kSmallTanh, as x + x^3 p(x^2): minimax, 1.5e-8 of the value.
+inline constexpr float kSmallTanh = 0.5f;
+TW_DEVICE float small_tanh(float x) {
+  const float y = x * x;
+  float p = fmaf(y, 0.0172414910f, -0.0530454926f);
+  p = fmaf(p, y, 0.133258790f);
+  p = fmaf(p, y, -0.333331436f);
+  return fmaf(x * y, p, x);
+}
+
+// s becomes tanh(s * inverse), inverse = scale / c. Caps are made to be far from most scores. Where
+// one of the warp's is not small, tanh(x) = 1 - 2 / (e^2x + 1), good to 2^-22. (The instruction for
+// tanh is good to 2^-11, which LSE shows.)
+template <int kCount>
+TW_DEVICE void cap_scores(float inverse, float (&s)[kCount]) {
+  int most = 0;  // of the squares, as bits
+#pragma unroll
+  for (int i = 0; i < kCount; i += 2) {
+    s[i] *= inverse;
+    s[i + 1] *= inverse;
+    most = max_of(max_of(most, __float_as_int(s[i] * s[i])), __float_as_int(s[i + 1] * s[i + 1]));
+  }
+  if (ptx::warp_any(__int_as_float(most) > kSmallTanh * kSmallTanh)) {
+    for (float& x : s) x = 1.0f - 2.0f * ptx::rcp(ptx::ex2(x * (2.0f * kLog2e)) + 1.0f);
+  } else {
+    for (float& x : s) x = small_tanh(x);
+  }
 }
 
 // ALiBi's slopes of the two rows, in units of log2 for each key.
