@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cuda/backward_table.h"
+#include "cuda/table.h"
 #include "support/cubin_report.h"
 
 namespace tilewise::cuda {
@@ -115,6 +116,16 @@ TEST(CudaBackwardWorkspace, GrowsWithTheRows) {
   packed.varlen.total_q = packed.varlen.total_kv = (1 << 20) + 999;
   const auto w = backward_workspace(packed, backward_config(packed, Options{}));
   EXPECT_LT(w.tiles, (1 << 20) / 64 + 2 * packed.batch);
+}
+
+TEST(CudaBackwardTable, RefusesMoreKeyTilesThanItCounts) {
+  Problem p;
+  p.dtype = DType::kBF16;
+  p.batch = 1 << 14, p.heads_q = p.heads_kv = 16;
+  p.seq_q = 64, p.seq_kv = 1 << 20;
+  p.head_dim = p.head_dim_v = 256;
+  EXPECT_NE(why_not_backward(p).find("2^30 tiles"), std::string::npos);
+  EXPECT_EQ(why_not_forward(p), "");
 }
 
 TEST(CudaBackwardPlan, SaysWhatItRunsAndNeeds) {

@@ -42,11 +42,13 @@ Status check_tensors(const Driver& d, const DeviceContext& device, const Inputs&
                              {"seqused_q", in.seqused_q},
                              {"seqused_kv", in.seqused_kv},
                              {"launch.workspace", workspace}};
-  const Status s = check_memory(d, device, all);
-  return s.ok() ? check_addressable(std::span(all).first(8)) : s;
+  Status s = check_memory(d, device, all);
+  if (s.ok()) s = check_addressable(std::span(all).first(8));
+  return s.ok() ? check_lengths(in) : s;
 }
 
 RowTensor rows(const Tensor& t) {
+  if (!t.given()) return {};
   return {t.data, t.rank == 4 ? t.strides[0] : 0, t.strides[t.rank - 3], t.strides[t.rank - 2]};
 }
 
@@ -154,9 +156,9 @@ void fill_work(BackwardParams& p, const Problem& problem, const BackwardConfig& 
 Status fill_maps(BackwardParams& p, const Driver& d, const BackwardConfig& config, const Inputs& in,
                  const Gradients& g) {
   // Without a key or a query nothing is loaded, but a map must still be one.
-  const Tensor& any = in.q.elements() ? in.q : in.k;
+  const Tensor& any = has_numbers(in.q) ? in.q : in.k;
   const auto map = [&](const Tensor& t, int rows) {
-    return make_tensor_map(d, t.elements() ? t : any, {rows});
+    return make_tensor_map(d, has_numbers(t) ? t : any, {rows});
   };
   const auto q = map(in.q, config.tile_q), d_o = map(g.d_o, config.tile_q);
   const auto k = map(in.k, config.tile_kv), v = map(in.v, config.tile_kv);
@@ -248,7 +250,7 @@ Status prepare(const Plan& plan, const Inputs& in, const Gradients& g, const Lau
   fill_scores(p, plan.problem, in, g);
   fill_workspace(p, backward_workspace(plan.problem, config), at.workspace);
   Status s;
-  if (in.q.elements() || in.k.elements()) s = fill_maps(p, **driver(), config, in, g);
+  if (has_numbers(in.q) || has_numbers(in.k)) s = fill_maps(p, **driver(), config, in, g);
   for (int i = 0; i < kBackwardKernels && s.ok(); ++i) {
     const auto which = static_cast<BackwardKernel>(i);
     Prepared::Part& part = prepared.parts[i];

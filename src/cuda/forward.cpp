@@ -35,8 +35,9 @@ Status check_tensors(const Driver& d, const DeviceContext& device, const Inputs&
                              {"cu_seqlens_kv", in.cu_seqlens_kv},
                              {"seqused_q", in.seqused_q},
                              {"seqused_kv", in.seqused_kv}};
-  const Status s = check_memory(d, device, all);
-  return s.ok() ? check_addressable(std::span(all).first(4)) : s;
+  Status s = check_memory(d, device, all);
+  if (s.ok()) s = check_addressable(std::span(all).first(4));
+  return s.ok() ? check_lengths(in) : s;
 }
 
 // Strides of (B, S, H) of a tensor that may be packed (total, H, D).
@@ -142,8 +143,8 @@ void fill_work(ForwardParams& p, const Problem& problem, const ForwardConfig& co
 Status fill_maps(ForwardParams& p, const Driver& d, const ForwardConfig& config, const Inputs& in) {
   const auto q = make_tensor_map(d, in.q, {config.tile_q, config.packed_heads});
   // Without a key nothing is loaded, but a map must still be one.
-  const auto k = make_tensor_map(d, in.k.elements() ? in.k : in.q, {config.tile_kv});
-  const auto v = make_tensor_map(d, in.v.elements() ? in.v : in.q, {config.tile_kv});
+  const auto k = make_tensor_map(d, has_numbers(in.k) ? in.k : in.q, {config.tile_kv});
+  const auto v = make_tensor_map(d, has_numbers(in.v) ? in.v : in.q, {config.tile_kv});
   for (const auto* map : {&q, &k, &v})
     if (!map->ok()) return map->status();
   p.q = *q, p.k = *k, p.v = *v;
@@ -193,7 +194,7 @@ Status prepare(const Plan& plan, const Inputs& in, const Outputs& out, const Dev
   config.bias_pairs &= loads_in_pairs(in.bias);
   ForwardParams& p = prepared.params;
   fill_work(p, plan.problem, config, device.multiprocessors);
-  if (p.work_items == 0 || out.o.elements() == 0) return {};
+  if (p.work_items == 0 || !has_numbers(out.o)) return {};
   fill_outputs(p, out);
   fill_scores(p, plan.problem, in);
   fill_lengths(p, in);

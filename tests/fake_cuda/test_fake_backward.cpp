@@ -19,7 +19,8 @@ constexpr std::int64_t kSeq = 200, kHeads = 4, kDim = 64;
 constexpr Device kGpu{Device::Kind::kCuda, 0};
 
 struct BackwardCall {
-  explicit BackwardCall(bool causal = false, bool with_bias = false, std::int64_t seq_q = kSeq)
+  explicit BackwardCall(bool causal = false, bool with_bias = false, std::int64_t seq_q = kSeq,
+                        std::int64_t seq_kv = kSeq)
       : memory(std::size_t{1} << 24), next(memory.data()) {
     fake_device_memory(memory.data(), memory.size(), 0);
     fake_cuda().parameter_bytes = sizeof(BackwardParams);
@@ -29,7 +30,7 @@ struct BackwardCall {
     p.batch = 2;
     p.heads_q = p.heads_kv = kHeads;
     p.seq_q = seq_q;
-    p.seq_kv = kSeq;
+    p.seq_kv = seq_kv;
     p.head_dim = p.head_dim_v = kDim;
     p.mask.causal = causal;
     p.bias = {with_bias, true, false, false, false, DType::kF32};
@@ -37,7 +38,7 @@ struct BackwardCall {
     for (Tensor* t : {&in.q, &grads.o, &grads.d_o, &grads.dq})
       *t = on_gpu(DType::kBF16, 2, seq_q, kHeads, kDim);
     for (Tensor* t : {&in.k, &in.v, &grads.dk, &grads.dv})
-      *t = on_gpu(DType::kBF16, 2, kSeq, kHeads, kDim);
+      *t = on_gpu(DType::kBF16, 2, seq_kv, kHeads, kDim);
     grads.lse = on_gpu(DType::kF32, 2, kHeads, seq_q);
     if (with_bias) {
       in.bias = on_gpu(DType::kF32, 1, kHeads, kSeq, kSeq);
@@ -139,6 +140,16 @@ TEST_F(FakeBackward, NoHeadsIsNoWork) {
   fake_device_memory(aligned, 0, 0);
   EXPECT_TRUE(s.ok()) << s.message();
   EXPECT_TRUE(fake_cuda().launches.empty());
+}
+
+TEST_F(FakeBackward, TensorsWithoutKeysMayBeNull) {
+  BackwardCall call(false, false, kSeq, 0);
+  call.in.k = call.in.v = call.grads.dk = call.grads.dv = Tensor{};
+  const Status s = call.run();
+  EXPECT_TRUE(s.ok()) << s.message();
+  const Status forward_too =
+      forward(call.plan, call.in, {call.grads.o, {}}, {call.aligned(), 0, &call});
+  EXPECT_TRUE(forward_too.ok()) << forward_too.message();
 }
 
 TEST_F(FakeBackward, BadMemoryIsNamed) {

@@ -7,7 +7,7 @@ namespace tilewise::cuda {
 namespace {
 
 Status check_one(const Driver& d, const DeviceContext& device, const NamedTensor& n) {
-  if (!n.tensor.given() || n.tensor.elements() == 0) return {};
+  if (!has_numbers(n.tensor)) return {};
   unsigned type = 0;
   int ordinal = -1;
   const int attributes[] = {kMemoryType, kDeviceOrdinal};
@@ -37,9 +37,21 @@ Status check_memory(const Driver& driver, const DeviceContext& device,
 
 Status check_addressable(std::span<const NamedTensor> tensors) {
   for (const NamedTensor& n : tensors)
-    if (const char* rule = why_not_tma(n.tensor); rule && n.tensor.elements())
+    if (const char* rule = why_not_tma(n.tensor); rule && has_numbers(n.tensor))
       return {StatusCode::kUnsupported,
               format_text("{} can't be addressed by the GPU kernel; accepted: {}", n.name, rule)};
+  return {};
+}
+
+Status check_lengths(const Inputs& in) {
+  const NamedTensor all[] = {{"cu_seqlens_q", in.cu_seqlens_q},
+                             {"cu_seqlens_kv", in.cu_seqlens_kv},
+                             {"seqused_q", in.seqused_q},
+                             {"seqused_kv", in.seqused_kv}};
+  for (const NamedTensor& n : all)
+    if (has_numbers(n.tensor) && n.tensor.shape[0] > 1 && n.tensor.strides[0] != 1)
+      return {StatusCode::kUnsupported, format_text("{} has a stride of {}; accepted on a GPU: 1",
+                                                    n.name, n.tensor.strides[0])};
   return {};
 }
 

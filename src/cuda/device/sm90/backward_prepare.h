@@ -115,7 +115,8 @@ struct Preparation {
     float* const g_stats = p.stats + at.place * (2 * C.tile_q);
     const bool sees_keys = lse != kMinusInf;
     g_stats[row] = sees_keys ? lse * kLog2e : -kMinusInf;  // P = exp2(s - inf) = 0
-    g_stats[C.tile_q + row] = used(row) ? delta : 0.0f;
+    // A row that sees nothing adds nothing, whatever its dO and dLSE are: NaN, say.
+    g_stats[C.tile_q + row] = used(row) && sees_keys ? delta : 0.0f;
     if constexpr (!C.sink) return 0.0f;
     return sees_keys ? -delta * ptx::ex2((p.sink[at.head * p.sink_stride] - lse) * kLog2e) : 0.0f;
   }
