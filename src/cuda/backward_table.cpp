@@ -39,12 +39,7 @@ const std::vector<BackwardRow>& backward_table() {
 }
 
 std::string why_not_backward(const Problem& p) {
-  // Work items are counted in 32 bits.
-  constexpr double kMostItems = 1 << 30;
-  if (static_cast<double>(p.batch) * static_cast<double>(p.heads_kv) *
-          (static_cast<double>(p.seq_kv) / 64 + 1) >
-      kMostItems)
-    return "takes at most 2^30 tiles of 64 keys";
+  if (too_many_tiles(p.batch, p.heads_kv, p.seq_kv)) return "takes at most 2^30 tiles of 64 keys";
   return why_not_forward(p);
 }
 

@@ -82,17 +82,20 @@ const std::vector<ForwardRow>& forward_table() {
   return rows;
 }
 
+bool too_many_tiles(std::int64_t batch, std::int64_t heads, std::int64_t rows) {
+  constexpr double kMostItems = 1 << 30;
+  return static_cast<double>(batch) * static_cast<double>(heads) *
+             (static_cast<double>(rows) / 64 + 1) >
+         kMostItems;
+}
+
 std::string why_not_forward(const Problem& p) {
   if (p.dtype == DType::kF32) return "needs f16 or bf16 inputs";
   if (p.out_dtype && *p.out_dtype != p.dtype) return "writes O in the input dtype only";
   if (p.head_dim % 8 || p.head_dim_v % 8) return "needs head dims that are multiples of 8";
   if (p.head_dim > 256 || p.head_dim_v > 256) return "needs head dims of at most 256";
   if (std::max(p.seq_q, p.seq_kv) >= 1 << 29) return "takes sequences shorter than 2^29";
-  constexpr double kMostItems = 1 << 30;
-  if (static_cast<double>(p.batch) * static_cast<double>(p.heads_q) *
-          (static_cast<double>(p.seq_q) / 64 + 1) >
-      kMostItems)
-    return "takes at most 2^30 tiles of 64 queries";
+  if (too_many_tiles(p.batch, p.heads_q, p.seq_q)) return "takes at most 2^30 tiles of 64 queries";
   return {};
 }
 

@@ -2,6 +2,7 @@
 // takes. The plan, the tests and the compile check read it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ const std::vector<ForwardRow>& forward_table();
 inline constexpr const char* kForwardKernel = "fa3";
 inline constexpr const char* kForwardSummary =
     "FlashAttention-3: warp-specialized, TMA and WGMMA, consumers taking turns";
+
+// Whether tiles of 64 rows are more than 2^30: work items are counted in 32 bits.
+bool too_many_tiles(std::int64_t batch, std::int64_t heads, std::int64_t rows);
 
 // Why the forward kernel can't take the problem at all; empty if it can.
 std::string why_not_forward(const Problem& problem);
